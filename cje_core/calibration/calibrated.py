@@ -15,8 +15,17 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrator import predict
+from cje_core.calibration.first_stage import LearnedIndex, Taught, cross_fitted, to_judge_range
 from cje_core.calibration.folds import FOLDS
-from cje_core.calibration.oracle_slice import CALIBRATORS, DIRECTIONS, OracleSlice, fit_slice
+from cje_core.calibration.oracle_slice import (
+    CALIBRATORS,
+    DIRECTIONS,
+    OracleSlice,
+    fit_slice,
+    slice_folds,
+    teaching_labels,
+)
+from cje_core.calibration.two_stage import MIN_ROWS
 from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
 from cje_core.data.cohorts import group_codes
@@ -40,6 +49,9 @@ class Calibration:
         the pooled one (`cje_core.families.direct.subgroups`). Others take the pooled calibrator.
     folds : {"dealt", "hash"}
         How prompts come to their cross-fitting folds: balanced over the labels, or the paper's ``hash(id) mod 5``.
+    first_stage : LearnedIndex, optional
+        A regressor of one's own, with its covariates, whose cross-fitted prediction takes the judge score's place
+        (`cje_core.calibration.first_stage`). With fewer than 20 labels it is left out.
 
     Examples
     --------
@@ -53,6 +65,7 @@ class Calibration:
     direction: str = "increasing"
     groups: str | None = None
     folds: str = "dealt"
+    first_stage: LearnedIndex | None = None
 
     def __post_init__(self) -> None:
         """Stop at a name that means nothing, before anything is fitted."""
@@ -62,6 +75,27 @@ class Calibration:
         one_of(self.mode, "calibrator", CALIBRATORS, DataError)
         one_of(self.direction, "direction", DIRECTIONS, DataError)
         one_of(self.folds, "folds", FOLDS, DataError)
+        if self.first_stage is not None:
+            for name, given, default in (
+                ("covariates", list(self.covariates), []),
+                ("calibrator", self.mode, "default"),
+                ("direction", self.direction, "increasing"),
+            ):
+                if given != default:
+                    raise DataError(
+                        f"{name}={given!r}: first_stage learns the index, with its own covariates; leave one of the "
+                        "two out"
+                    )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Covariates that the data must hold."""
+        return tuple(self.covariates if self.first_stage is None else self.first_stage.covariates)
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """What estimates record of the first stage; nothing where it is ours."""
+        return {} if self.first_stage is None else {"first_stage": self.first_stage.name}
 
 
 class Slices(NamedTuple):
@@ -81,13 +115,49 @@ class Calibrated:
 
     @cached_property
     def rows(self) -> Rows:
-        """The data as flat arrays, the covariates of the calibration in ``z``."""
-        return unpack(self.data, self.calibration.covariates)
+        """The data as flat arrays, the covariates of the calibration in ``z``, or the index of its first stage."""
+        if self._index is None:
+            return unpack(self.data, self.calibration.covariates)
+        return self._read[0]._replace(score=self._index[0], z=self._index[0][:, None])
 
     @cached_property
     def logged(self) -> Logged:
         """The logged responses; `DataError` where there are none."""
-        return unpack_logged(self.data, self.calibration.covariates)
+        if self._index is None:
+            return unpack_logged(self.data, self.calibration.covariates)
+        return self._read[1]._replace(z=self._index[1][:, None])
+
+    @cached_property
+    def _read(self) -> tuple[Rows, Logged]:
+        """Rows and logged responses (of nothing, where there are none) as the first stage sees them."""
+        names = self.calibration.features
+        rows = unpack(self.data, names)
+        if "logged_judge" in self.data:
+            return rows, unpack_logged(self.data, names)
+        n, nothing = len(rows.prompts), np.full(len(rows.prompts), np.nan)
+        unknown = np.full((len(rows.policies), n), np.nan)
+        return rows, Logged(np.full((n, rows.z.shape[1]), np.nan), nothing, unknown, nothing, nothing)
+
+    @cached_property
+    def _index(self) -> tuple[FloatArray, FloatArray] | None:
+        """Return the user's index of each row and of each logged response (NaN where there is none)."""
+        stage = self.calibration.first_stage
+        if stage is None:
+            return None
+        rows, logged = self._read
+        labels = teaching_labels(rows, logged)
+        if len(labels.label) < MIN_ROWS:
+            return rows.score, logged.z[:, 0]
+        fold, _ = slice_folds(rows, labels.prompt, every_fold=True, folds=self.calibration.folds)
+        seen = np.flatnonzero(np.isfinite(logged.z).all(axis=1))
+        taught = Taught(labels.z, labels.label, labels.weight, fold[labels.prompt])
+        z, of_row = np.concatenate([rows.z, logged.z[seen]]), np.concatenate([fold[rows.prompt], fold[seen]])
+        (low, high), (bottom, top) = (self.data.attrs[name] for name in ("oracle_range", "judge_range"))
+        ranges = (float(low), float(high)), (float(bottom), float(top))
+        index = to_judge_range(cross_fitted(stage.regressor, taught, z, of_row), *ranges)
+        of_logged = np.full(len(logged.z), np.nan)
+        of_logged[seen] = index[len(rows.z) :]
+        return index[: len(rows.z)], of_logged
 
     @cached_property
     def group(self) -> IntArray | None:
@@ -129,7 +199,8 @@ class Calibrated:
             direction=self.calibration.direction,
             calibrator=mode,
             logged=logged,
-            every_fold="logged_judge" in self.data,  # weights of logged responses are cross-fitted too
+            # weights of logged responses are cross-fitted too, and so is an index of all responses
+            every_fold="logged_judge" in self.data or self.calibration.first_stage is not None,
             folds=self.calibration.folds,
         )
 

@@ -157,27 +157,15 @@ def fit_slice(
     one_of(calibrator, "calibrator", CALIBRATORS)
     one_of(folds, "folds", FOLDS)
     increasing = direction == "increasing"
-    if logged is not None and not rows.teaches.any():
-        prompt = np.flatnonzero(np.isfinite(logged.label) & np.isfinite(logged.z).all(axis=1))
-        z, label, weight = logged.z[prompt], logged.label[prompt], np.ones(len(prompt))
-    else:
-        at = np.flatnonzero(rows.teaches)
-        prompt, z, label, weight = rows.prompt[at], rows.z[at], rows.label[at], 1.0 / rows.label_prob[at]
-    taught = np.zeros(len(rows.cluster_names), dtype=bool)
-    taught[rows.cluster[prompt]] = True
-    asked = np.full(len(taught), every_fold)
-    asked[rows.cluster[rows.prompt[rows.labelled | rows.probe]]] = True
-    of_cluster = assign_folds(
-        rows.cluster_names, taught, dealt=folds == "dealt", asked=asked, given=rows.fold
-    )
-    fold = of_cluster if rows.cluster_names is rows.prompts else of_cluster[rows.cluster]
+    prompt, z, label, weight = teaching_labels(rows, logged)
+    fold, n_clusters = slice_folds(rows, prompt, every_fold=every_fold, folds=folds)
     mode = calibrator
     if calibrator in ("default", "auto"):
         mode = "two_stage" if calibrator == "auto" or z.shape[1] > 1 else "monotone"
     dropped = mode != "monotone" and len(label) < MIN_ROWS
     mode = "monotone" if dropped else mode
     out = OracleSlice(Status.OK, None, z, label, weight, prompt, fold, mode, increasing)
-    if np.count_nonzero(taught) < MIN_LABELLED_CLUSTERS:
+    if n_clusters < MIN_LABELLED_CLUSTERS:
         return out._replace(status=Status.TOO_FEW_LABELS if len(label) else Status.NO_LABELS)
     status, sign = Status.OK, 1.0 if increasing else -1.0
     level, code = np.unique(signed_index(sign, None, z), return_inverse=True)
@@ -198,6 +186,37 @@ def fit_slice(
     out = out._replace(status=status, calibrator=on_levels("monotone", level, code, label, weight, sign))
     out.at = code
     return out
+
+
+class Labels(NamedTuple):
+    """Labels that teach a calibrator."""
+
+    prompt: IntArray  # (m,)
+    z: FloatArray  # (m, 1 + features)
+    label: FloatArray  # (m,)
+    weight: FloatArray  # (m,)
+
+
+def teaching_labels(rows: Rows, logged: Logged | None = None) -> Labels:
+    """Labels of fresh responses that teach, or, where there are none, of the logged responses given."""
+    if logged is not None and not rows.teaches.any():
+        prompt = np.flatnonzero(np.isfinite(logged.label) & np.isfinite(logged.z).all(axis=1))
+        return Labels(prompt, logged.z[prompt], logged.label[prompt], np.ones(len(prompt)))
+    at = np.flatnonzero(rows.teaches)
+    return Labels(rows.prompt[at], rows.z[at], rows.label[at], 1.0 / rows.label_prob[at])
+
+
+def slice_folds(rows: Rows, prompt: IntArray, *, every_fold: bool, folds: str) -> tuple[IntArray, int]:
+    """Fold of every prompt, by the prompts of the labels that teach, and the number of their clusters."""
+    taught = np.zeros(len(rows.cluster_names), dtype=bool)
+    taught[rows.cluster[prompt]] = True
+    asked = np.full(len(taught), every_fold)
+    asked[rows.cluster[rows.prompt[rows.labelled | rows.probe]]] = True
+    of_cluster = assign_folds(
+        rows.cluster_names, taught, dealt=folds == "dealt", asked=asked, given=rows.fold
+    )
+    fold = of_cluster if rows.cluster_names is rows.prompts else of_cluster[rows.cluster]
+    return fold, int(np.count_nonzero(taught))
 
 
 def refit(fitted: OracleSlice, train: BoolArray | IntArray, basis: Basis | None) -> Calibrator:

@@ -15,6 +15,7 @@ Examples
 {'base': 0.527, 'clone': 0.549, 'tilt_0.1': 0.562}
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 from cje_core.families import off_policy
@@ -36,13 +37,20 @@ def policy_value(
 
 
 @estimator(fresh=True)
-def estimate(*, weighting: off_policy.Stabilisation = off_policy.DEFAULT, smooth_g: bool = False) -> Method:
+def estimate(
+    *,
+    weighting: off_policy.Stabilisation = off_policy.DEFAULT,
+    outcome: Sequence[str] = (),
+    smooth_g: bool = False,
+) -> Method:
     """Estimate each policy's value by calibrated DR; see the module and its package.
 
     Parameters
     ----------
     weighting : Stabilisation
         Its fields are as in `cje_core.offpolicy.weights.stabilise`.
+    outcome : sequence of str
+        Features of q(X, A), see `cje_core.estimators.dr_cpo`.
     smooth_g : bool
         Take the mean of q over fresh responses through a regression on the prompts' logged responses
         (`cje_core.families.smooth`): shorter where only some prompts have fresh responses, the same where all do.
@@ -53,4 +61,4 @@ def estimate(*, weighting: off_policy.Stabilisation = off_policy.DEFAULT, smooth
     ``guard_engaged`` (1 or 0).
     """
     options = weighting._asdict() | ({"smooth_g": True} if smooth_g else {})
-    return Method(partial(policy_value, weighting=weighting, smooth_g=smooth_g), options)
+    return Method(partial(policy_value, weighting=weighting, smooth_g=smooth_g), options, outcome=outcome)

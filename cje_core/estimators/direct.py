@@ -199,6 +199,7 @@ def estimate(
         "covariates": list(given.calibration.covariates), "calibrator": fitted.mode,
         "direction": given.calibration.direction, "interval": interval,
     }  # fmt: skip
+    recorded |= given.calibration.recorded
     if given.group is not None:
         recorded["groups"] = given.calibration.groups
     extra: dict[str, object] = {} if parts is None else parts_variables(parts)

@@ -95,6 +95,7 @@ def estimate(
             "direction": given.calibration.direction,
             "interval": interval,
             "tuned": tuned,
+            **given.calibration.recorded,
         },
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.probe),

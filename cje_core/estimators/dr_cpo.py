@@ -6,6 +6,13 @@ Estimand: V(policy) = E[Y]. Formula (the paper's algorithm Calibrated-DR with se
 
 q = f^(-k)(Z) the held-out calibrator, g(x) the mean of q over the policy's fresh draws for the prompt, R = f(Z). The
 correction is the difference of two fits of one calibrator: near 0, so that V is the plug-in of Direct up to noise.
+
+With ``outcome`` q is a model of its own, q(X, A), as in the paper's text: cross-fitted least squares of the rewards of
+all logged responses on features of prompt and response (`cje_core.formulas.linear_outcome`). Then the correction acts,
+and ``orthogonality``, the weighted mean of Y - q, tells where q is wrong for the policy: the gate can fail, as it
+cannot where q is the calibrator that made R. The error of q itself is of second order where the weights are right, and
+is not counted; that of the labels is, exactly.
+
 Calibration error: +W on f, -W on f^(-k) at the logged responses and 1/n on f^(-k) at the fresh ones, jointly.
 
 Failure modes: rewards are calibrated, not labelled, so neither part sees a calibration that does not transport to
@@ -21,6 +28,7 @@ Examples
 {'base': 0.527, 'clone': 0.546, 'tilt_0.1': 0.557}
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 from cje_core.families import off_policy
@@ -40,11 +48,14 @@ def policy_value(
 
 
 @estimator(fresh=True)
-def estimate(*, smooth_g: bool = False) -> Method:
+def estimate(*, outcome: Sequence[str] = (), smooth_g: bool = False) -> Method:
     """Estimate each policy's value by DR with raw weights; see the module and its package.
 
     Parameters
     ----------
+    outcome : sequence of str
+        Features of prompt and response that q(X, A) is fitted on by least squares, "judge" for the judge score and any
+        covariates of the data; see the module. Default: none, q is the held-out calibrator.
     smooth_g : bool
         Take the mean of q over fresh responses through a regression on the prompts' logged responses
         (`cje_core.families.smooth`): shorter where only some prompts have fresh responses, the same where all do.
@@ -53,4 +64,6 @@ def estimate(*, smooth_g: bool = False) -> Method:
     -------
     And ``ess_fraction(policy)`` of the weights used.
     """
-    return Method(partial(policy_value, smooth_g=smooth_g), {"smooth_g": True} if smooth_g else {})
+    return Method(
+        partial(policy_value, smooth_g=smooth_g), {"smooth_g": True} if smooth_g else {}, outcome=outcome
+    )

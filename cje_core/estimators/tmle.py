@@ -24,6 +24,8 @@ Examples
 {'base': 0.527, 'clone': 0.548, 'tilt_0.1': 0.562}
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import special
 
@@ -82,25 +84,38 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
     def correction(reward: FloatArray) -> FloatArray:
         return n * sum_by(used, share * (reward[used] - expected), n)
 
+    def terms() -> list[off_policy.Term]:
+        of_fresh, of_logged = mass * moved_fresh / (q_fresh * (1 - q_fresh)), share * moved / (q * (1 - q))
+        model = logs.outcome
+        if model.linear is None:
+            return [
+                off_policy.Term(logs.fitted, mine.z_fresh, of_fresh),
+                off_policy.Term(logs.fitted, mine.z, share - of_logged),
+            ]
+        of_model = off_policy.outcome_terms(logs, p, model, of_fresh, -of_logged)
+        return [off_policy.Term(logs.fitted, mine.z, share), *of_model]
+
     return off_policy.Value(
         direct,
         off_policy.Source(0.0, lambda: (correction(logs.reward), sum_by(used, share, n))),
-        lambda: direct.influence + correction(logs.outcome.logged),
-        lambda: [
-            off_policy.Term(logs.fitted, mine.z_fresh, mass * moved_fresh / (q_fresh * (1 - q_fresh))),
-            off_policy.Term(logs.fitted, mine.z, share * (1 - moved / (q * (1 - q)))),
-        ],
+        lambda: direct.influence + correction(logs.held_out.logged),
+        terms,
         lambda: off_policy.orthogonality(logs, used, mine.weight, expected),
         {"ess_fraction": ess_fraction(h), "epsilon": eps},
     )
 
 
 @estimator(fresh=True)
-def estimate() -> Method:
+def estimate(*, outcome: Sequence[str] = ()) -> Method:
     """Estimate each policy's value by TMLE; see the module and its package.
+
+    Parameters
+    ----------
+    outcome : sequence of str
+        Features of q(X, A), see `cje_core.estimators.dr_cpo`; it is cut at the oracle range.
 
     Returns
     -------
     And ``epsilon(policy)`` and ``ess_fraction(policy)``, that of h.
     """
-    return Method(policy_value)
+    return Method(policy_value, outcome=outcome)

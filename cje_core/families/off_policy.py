@@ -40,6 +40,7 @@ from cje_core.families.off_policy_logs import Logs as Logs
 from cje_core.families.off_policy_logs import Outcome as Outcome
 from cje_core.families.off_policy_logs import PolicyLogs as PolicyLogs
 from cje_core.families.off_policy_logs import unpack_logs as unpack_logs
+from cje_core.families.off_policy_logs import with_outcome as with_outcome
 from cje_core.families.off_policy_logs import without_fold as without_fold
 from cje_core.families.smooth import smoothed_mean
 from cje_core.inference.influence import hajek as weighted_mean
@@ -212,7 +213,7 @@ def ips_value(logs: Logs, p: int, weight: FloatArray, facts: Mapping[str, Fact])
     return Value(
         Source(0.0, lambda: (np.zeros(n), np.zeros(n))),
         hajek(n, used, weight, logs.reward[used]),
-        lambda: hajek(n, used, weight, logs.outcome.logged[used]).influence,
+        lambda: hajek(n, used, weight, logs.held_out.logged[used]).influence,
         lambda: [Term(logs.fitted, logs.of(p).z, weight / weight.sum())],
         facts=facts,
     )
@@ -229,7 +230,8 @@ def dr_value(
 ) -> Value:
     """Doubly robust value ``mean_fresh q + sum W (R - q) / sum W`` (the paper's algorithm Calibrated-DR).
 
-    W is of `used_rows`; q is `outcome`, by default f^(-k). `smooth_g`: the first mean by `cje_core.families.smooth`.
+    W is of `used_rows`; q is `outcome`, by default that of the logs. `smooth_g`: the first mean by
+    `cje_core.families.smooth`.
     """
     q = logs.outcome if outcome is None else outcome
     n, used, index = len(logs.rows.prompts), used_rows(logs, p), fresh_rows(logs, p)
@@ -239,15 +241,13 @@ def dr_value(
         direct, of_fresh = _smoothed(logs, index, q.fresh[index])
 
     def path() -> FloatArray:
-        return direct.influence + hajek(n, used, weight, logs.outcome.logged[used] - q_logged).influence
+        return direct.influence + hajek(n, used, weight, logs.held_out.logged[used] - q_logged).influence
 
     def terms() -> list[Term]:
-        taught, z = q.taught, logs.of(p).z
-        found = [Term(taught, logs.of(p).z_fresh, of_fresh)]
-        if taught is not logs.fitted:  # else + share on f and - share on f^(-k) cancel
-            share = weight / weight.sum()
-            found += [Term(logs.fitted, z, share), Term(taught, z, -share)]
-        return found
+        if q.taught is logs.fitted and q.linear is None:  # + share on f and - share on f^(-k) cancel
+            return [Term(q.taught, logs.of(p).z_fresh, of_fresh)]
+        share = weight / weight.sum()
+        return [Term(logs.fitted, logs.of(p).z, share), *outcome_terms(logs, p, q, of_fresh, -share)]
 
     return Value(
         direct,
@@ -257,6 +257,19 @@ def dr_value(
         lambda: orthogonality(logs, used, weight, q_logged),
         facts,
     )
+
+
+def outcome_terms(logs: Logs, p: int, q: Outcome, of_fresh: FloatArray, of_logged: FloatArray) -> list[Term]:
+    """Return ``sum of_fresh q(Z') + sum of_logged q(Z)`` of policy p as functionals of fitted calibrators.
+
+    Least squares is linear in its targets, which are the rewards of all logged responses; f^(-k) counts as f.
+    """
+    mine, shared = logs.of(p), logs.shared
+    if q.linear is None:
+        return [Term(q.taught, mine.z_fresh, of_fresh), Term(q.taught, mine.z, of_logged)]
+    seen, rows = np.zeros(len(shared.seen)), np.zeros(len(logs.rows.z))
+    seen[np.searchsorted(shared.seen, mine.used)], rows[mine.fresh] = of_logged, of_fresh
+    return [Term(q.taught, shared.z_seen, q.linear.target_weights(seen, rows))]
 
 
 def _smoothed(logs: Logs, index: IntArray, q: FloatArray) -> tuple[Source, FloatArray]:

@@ -8,7 +8,7 @@ binary labels. The weights are taken as known, as in the paper.
 A policy is refused (UNINFORMATIVE_JUDGE, as by `cje_core.estimators.direct`) where its value rests on the judge and
 nothing else: where the labels do not show that the judge ranks them the right way
 (`cje_core.calibration.informative`) and the calibrator is not taught by this policy's labels alone. Here is the one
-place where the family is refused, for its eight members do not differ in it (`cje_core.families.off_policy` says why).
+place where the family is refused, for its members do not differ in it (`cje_core.families.off_policy` says why).
 
 ``inference="influence"`` combines them with t quantiles. ``inference="jackknife"`` is the paper's (algorithm
 Cal-Aware-Jackknife): R^OOF along the influence path, which makes the correction of DR vanish from it since R^OOF = q
@@ -40,6 +40,7 @@ from cje_core.families.off_policy import (
     raw_weights,
     unpack_logs,
     used_rows,
+    with_outcome,
     without_fold,
 )
 from cje_core.families.off_policy_labels import is_logger, judge_of, label_error, rests_on_judge
@@ -99,6 +100,7 @@ class Method(NamedTuple):
         False  # whether `policy_value` takes ``borrowed``: the stack weighs what the labels add
     )
     refuse: Callable[[Logs, int], Status | None] = lambda logs, p: None  # not of the paper's plug-in
+    outcome: Sequence[str] = ()  # features of q(X, A); none: q is the held-out calibrator
 
 
 def source_part(logs: Logs, source: Source) -> Part:
@@ -220,7 +222,7 @@ def run(
         borrowed = "balanced"  # the one correction of weighted means, whatever form Direct is asked for
     if borrowed != "plug_in" and inference == "jackknife":
         raise ValueError(f"borrowed={borrowed!r}: it has no jackknife; use inference='influence'")
-    data, logs = given.data, unpack_logs(given)
+    data, logs = given.data, with_outcome(unpack_logs(given), method.outcome)
     results, facts = [], []
     for p, (found, result, uncertainty) in enumerate(
         policy_results(logs, method, fresh, inference, borrowed)
@@ -240,13 +242,14 @@ def run(
         "calibrator": given.calibration.mode,
         "direction": given.calibration.direction,
         "interval": interval,
+        **given.calibration.recorded,
     }
     return assemble(
         data,
         logs.rows,
         results,
         estimator=estimator,
-        options=shared | dict(method.options),
+        options=shared | dict(method.options) | ({"outcome": list(method.outcome)} if method.outcome else {}),
         ci_prob=ci_prob,
         rule=IntervalRule(interval),
         extra=_columns(facts) | {"estimand": method.estimand},

@@ -13,16 +13,19 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, logged_reward
 from cje_core.calibration.leave_out import Ground, LeaveOut, Places
 from cje_core.calibration.oracle_slice import OracleSlice, basis_of, refit
 from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import Logged, Rows
+from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
+from cje_core.formulas.linear_outcome import LinearOutcome, linear_outcome
 from cje_core.offpolicy.held_out_maps import HeldOutMaps
 from cje_core.offpolicy.weights import log_ratios, mean_one
 
 Made = TypeVar("Made")
+JUDGE = "judge"  # the judge score among the features of q(X, A)
 
 
 class Outcome(NamedTuple):
@@ -31,6 +34,7 @@ class Outcome(NamedTuple):
     teach: Callable[[], OracleSlice]  # the labels that taught it, with their pooled fit; see `taught`
     logged: FloatArray  # (n,) q of each logged response, out of fold; NaN where nothing was logged
     fresh: FloatArray  # (r,) q of each row of `Rows`, out of fold; may be NaN for other policies' rows
+    linear: LinearOutcome | None = None  # q(X, A) by least squares on the rewards of `Shared.seen`
 
     @property
     def taught(self) -> OracleSlice:
@@ -95,6 +99,7 @@ class Shared(Keeps):
     fitted: OracleSlice  # pooled f
     log_ratio: FloatArray  # (P, n) nats; NaN where unusable
     oracle_range: tuple[float, float]
+    data: xr.Dataset
 
     @property
     def n_folds(self) -> int:
@@ -105,6 +110,11 @@ class Shared(Keeps):
     def seen(self) -> IntArray:
         """Prompts with a judged logged response."""
         return np.flatnonzero(np.isfinite(self.logged.z).all(axis=1))
+
+    @cached_property
+    def z_seen(self) -> FloatArray:
+        """Z of the logged responses of `seen`."""
+        return self.logged.z[self.seen]
 
     @cached_property
     def fold(self) -> IntArray:
@@ -121,6 +131,13 @@ class Shared(Keeps):
         f = self.fitted
         ground = Ground(f.z, f.fold[f.prompt], self.n_folds, f.increasing, basis_of(f))
         return LeaveOut(ground, f.label, f.weight, f.mode == "two_stage_monotone"), self.places(ground)
+
+    def features(self, names: Sequence[str]) -> tuple[FloatArray, FloatArray]:
+        """Return features of the logged responses seen and of all `Rows`; `JUDGE` names the judge score."""
+        covariates = [name for name in names if name != JUDGE]
+        columns = slice(None) if JUDGE in names else slice(1, None)
+        logged, rows = unpack_logged(self.data, covariates).z, unpack(self.data, covariates).z
+        return logged[self.seen, columns], rows[:, columns]
 
     def on_prompts(self, values: FloatArray) -> FloatArray:
         """Values of the logged responses seen as an array over prompts."""
@@ -149,6 +166,7 @@ class Logs(Keeps):
 
     shared: Shared
     left_out: int | None = None
+    outcome_features: tuple[str, ...] = ()  # of q(X, A); none: q is f^(-k)(Z)
 
     @property
     def rows(self) -> Rows:
@@ -195,9 +213,29 @@ class Logs(Keeps):
 
     @property
     def outcome(self) -> Outcome:
-        """f^(-k): the calibrator that never saw the prompt's fold."""
+        """q: the calibrator that never saw the prompt's fold, or least squares on the features asked for."""
+        if not self.outcome_features:
+            return self.held_out
+        model = self.once("linear", self._linear)
+        return Outcome(lambda: self.fitted, self.shared.on_prompts(model.fitted), model.predicted, model)
+
+    @property
+    def held_out(self) -> Outcome:
+        """f^(-k): the calibrator that never saw the prompt's fold; the paper's R^OOF at logged responses."""
         logged, fresh = self.once("outcome", self._held_out)
         return Outcome(lambda: self.fitted, logged, fresh)
+
+    def _linear(self) -> LinearOutcome:
+        """Fit q(X, A) to the rewards of all logged responses seen: without fold k, to f^(-k)(Z) outside it."""
+        shared = self.shared
+        at = np.arange(len(shared.seen))
+        target = np.full((shared.n_folds, len(at)), np.nan)
+        if shared.fitted.calibrator is not None:
+            fits, places = shared.without
+            for k, row in enumerate(target):
+                row[:] = fits.predict(places, np.full(len(at), k), without=self.left_out, at=at)
+        logged, rows = shared.features(self.outcome_features)
+        return linear_outcome(logged, target, shared.fold[: len(at)], rows, shared.fold[len(at) :])
 
     def _reward(self) -> FloatArray:
         shared = self.shared
@@ -232,11 +270,21 @@ def unpack_logs(given: Calibrated) -> Logs:
     if given not in _LOGS:
         low, high = given.data.attrs["oracle_range"]
         rows, logged = given.rows, given.logged
-        shared = Shared(rows, logged, given.slice_with_logs, log_ratios(logged), (low, high))
+        shared = Shared(rows, logged, given.slice_with_logs, log_ratios(logged), (low, high), given.data)
         _LOGS[given] = Logs(shared)
     return _LOGS[given]
 
 
 def without_fold(logs: Logs, k: int) -> Logs:
     """`Logs` without the labels of fold k."""
-    return logs.once(("without", k), lambda: Logs(logs.shared, k))
+    return logs.once(("without", k), lambda: Logs(logs.shared, k, logs.outcome_features))
+
+
+def with_outcome(logs: Logs, features: Sequence[str]) -> Logs:
+    """`Logs` whose outcome model q(X, A) is least squares on some features; without any, the logs themselves."""
+    if not features:
+        return logs
+    if isinstance(features, str):
+        raise ValueError(f"outcome={features!r}: give a list of names")
+    chosen = tuple(features)
+    return logs.once(("outcome", chosen), lambda: Logs(logs.shared, logs.left_out, chosen))

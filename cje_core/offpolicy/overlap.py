@@ -18,6 +18,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel
 from cje_core.data.arrays import Logged, Rows, unpack_logged
+from cje_core.data.cohorts import group_codes, restrict
 from cje_core.data.construct import dataset, in_order
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.inference.influence import kish_ess
@@ -113,6 +114,43 @@ def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95, level: floa
         attrs={"ci_prob": ci_prob, "level": level, "n_bins": N_BINS, "tail": list(TAIL)},
     )
     return in_order(out, data)
+
+
+def overlap_by_group(data: xr.Dataset | Calibrated, name: str, *, ci_prob: float = 0.95) -> xr.Dataset:
+    """Overlap diagnostics of every policy inside each group of prompts: overlap of the whole can hide where it fails.
+
+    Weights have mean one inside the group, and the typical region of TTC is that of the policy's fresh responses there,
+    as for a value of the group alone (`cje_core.data.cohorts.restrict`); the calibrator stays that of all labels.
+
+    Parameters
+    ----------
+    data : xr.Dataset or Calibrated
+        With logged responses.
+    name : str
+        Variable over ``prompt``.
+    ci_prob : float
+
+    Returns
+    -------
+    xr.Dataset
+        As from `overlap`, with ``group`` as one more dimension. Hill is NaN in groups of fewer than 200 weights.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("clone_with_tf_noise", n=60, rng=1)
+    >>> data["topic"] = "prompt", ["code", "prose"] * 30
+    >>> overlap_by_group(data, "topic")["n_usable"].sel(group="code").values.tolist()
+    [30, 30, 30]
+    """
+    given = calibrated(data)
+    names, code = group_codes(given.data, name)
+    present = names[np.unique(code[given.rows.prompt[given.rows.evaluated | given.rows.probe]])]
+    parts = [
+        overlap(calibrated(restrict(given.data, {name: group}), given.calibration), ci_prob=ci_prob)
+        for group in present.tolist()
+    ]
+    return xr.concat(parts, dim=xr.Variable("group", present))
 
 
 # --- tails ---

@@ -26,7 +26,7 @@ from cje_core.data.arrays import count_prompts, unpack, unpack_logged
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import collect, evaluate, ope_ok
 from cje_core.verdict.refusal import bounded
-from cje_core.verdict.thresholds import GATES, Gate
+from cje_core.verdict.thresholds import BY_NAME, GATES, Gate
 
 # the paper's takeaway on the calibration's share of the variance: above the first buy labels, below the second prompts
 SHARE_HIGH, SHARE_LOW = 0.5, 0.2
@@ -35,6 +35,10 @@ _LABEL = f"label {ENOUGH} of its responses, chosen at random"
 _TURN = "if a lower score means a better response, declare the direction decreasing; else "
 _CHOOSE = "choose whose labels to borrow (calibration policy); else "
 OVERLAP_ONLY = "overlap_weights gives the mean over what it shares with the logger, not its value"
+# One response with this share of the weight leaves fewer than ten effective ones whatever the others have, since
+# ESS <= 1 / share^2: the number below which `cje_core.families.off_policy_estimate` flags poor overlap.
+DOMINANT = 10**-0.5
+TAILS = ("hill", "max_share")
 BARRED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 
 
@@ -102,7 +106,8 @@ def recommend(
     Returns
     -------
     xr.Dataset
-        Over ``policy``: the fields of `Choice` and `Facts`, and ``calibrator``, the paper's advice on it.
+        Over ``policy``: the fields of `Choice` and `Facts`, ``calibrator``, the paper's advice on it, and
+        ``online_check``, why weighted logs need one (`online_check`), else empty.
     """
     names = [str(name) for name in data["policy"].values]
     metrics = collect(names, overlap=overlap, transport=transport)
@@ -143,11 +148,36 @@ def recommend(
         if refused is not None and name in refused and choice.estimator != "none":
             choice = Choice("none", f"its level is refused ({refused[name]}): {_more(facts)}")
         spend = _spend(float((calibration_share or {}).get(name, np.nan)), facts)
-        choice = choice._replace(caution="; ".join(filter(None, [choice.caution, spend])))
-        for key, value in (facts._asdict() | choice._asdict()).items():
+        tails = online_check(
+            *(
+                float(overlap[v].sel(policy=name)) if overlap is not None and v in overlap else np.nan
+                for v in TAILS
+            )
+        )
+        ask = f"or run an online check: {tails}" if tails and not facts.n_fresh else ""
+        choice = choice._replace(caution="; ".join(filter(None, [ask, choice.caution, spend])))
+        for key, value in (facts._asdict() | choice._asdict() | {"online_check": tails}).items():
             found.setdefault(key, []).append(value)
     found["calibrator"] = ["two_stage" if "covariate" in data else "monotone"] * len(names)
     return xr.Dataset({key: ("policy", np.array(v)) for key, v in found.items()}, coords={"policy": names})
+
+
+def online_check(hill: float, max_share: float) -> str:
+    """Say why weighted logs decide nothing before a small online test of the policy; empty where they may.
+
+    The paper's mitigation of poor overlap: a Hill index below 1 (weights of infinite mean), or one response that
+    dominates. Unknown numbers (NaN) ask for nothing here; their gates say that they are unknown.
+
+    Examples
+    --------
+    >>> online_check(0.8, 0.4)
+    'its weights have a tail index of 0.8, below 1, and one response carries 40% of the weight'
+    >>> online_check(2.5, 0.01)
+    ''
+    """
+    parts = [f"its weights have a tail index of {hill:.2g}, below 1"] * (hill < BY_NAME["hill"].critical)
+    parts += [f"one response carries {max_share:.0%} of the weight"] * (max_share >= DOMINANT)
+    return ", and ".join(parts)
 
 
 def _inverted(estimate: xr.Dataset | None) -> bool:

@@ -64,7 +64,8 @@ NAN = float("nan")
 GATES = (
     Gate("ess", "overlap", "ess_fraction", 0.30, 0.10, True, "off_policy", "fail", _OVERLAP, _BOTH),
     Gate("hill", "overlap", "hill", 2.0, 1.0, True, "off_policy", "fail",
-         "at least 1: report with a warning (infinite variance); below 1: ship no offline conclusion", "paper"),
+         "at least 1: report with a warning (infinite variance); below 1 (infinite mean): ship no offline conclusion, "
+         "run an online check", "paper"),
     Gate("affinity", "overlap", "affinity", 0.85, 0.50, True, "off_policy", "fail", _OVERLAP, _BOTH),
     Gate("ttc", "overlap", "ttc", 0.70, 0.30, True, "off_policy", "warn", _TYPICAL, _BOTH),
     # the bound of TTC holds for any region of target mass .9, so the region without the too fluent has its threshold

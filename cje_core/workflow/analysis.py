@@ -12,6 +12,7 @@ from cje_core.calibration.calibrated import Calibrated
 from cje_core.data.contract import teaching_policies
 from cje_core.inference.estimate import Status
 from cje_core.verdict.refusal import wants_support
+from cje_core.verdict.self_preference import own_judge
 from cje_core.workflow.posterior import Posterior
 from cje_core.workflow.reading.row_flow import row_flow
 from cje_core.workflow.shown import OfData, Shown, number, of_policy
@@ -64,6 +65,11 @@ class Analysis(OfData):
     def off_policy(self) -> list[str]:
         """The estimators that weight logged responses."""
         return [name for name in self.estimates if "logp_target" in estimators.load(name).NEEDS]
+
+    @property
+    def own_judge(self) -> list[str]:
+        """Policies that are the judge's own model, by name; see `cje_core.verdict.self_preference.own_judge`."""
+        return own_judge(self.data.attrs.get("judge_model"), self.policies)
 
     @cached_property
     def row_flow(self) -> xr.Dataset:

@@ -58,6 +58,7 @@ def analyze(
     borrowed: str = "spline",
     bayes: str | bool | None = None,
     seed: int = 1,
+    judge_model: str | None = None,
     **reading: Unpack[Reading],
 ) -> Analysis:
     """Read, estimate, audit, gate, compare.
@@ -84,6 +85,9 @@ def analyze(
         none by default.
     seed : int
         Root of the estimators' named streams.
+    judge_model : str, optional
+        The judge's model: a policy of this name is warned of (`cje_core.verdict.self_preference`). Default: the
+        attribute ``judge_model`` of evaluation data.
     **reading
         ``probes``, ``logged``, ``calibration_policy``, ``judge_range``, ``oracle_range`` of `cje_core.data.files.read`;
         an xr.Dataset brings its own, see `cje_core.workflow.reading.given.take`. ``cohort``, a mapping: only the
@@ -116,6 +120,7 @@ def analyze(
         borrowed=borrowed,
         bayes=bayes,
         seed=seed,
+        judge_model=judge_model,
         **reading,
     ) as ready:
         return conclude(ready, start=start)

@@ -32,6 +32,7 @@ from cje_core.transport.local_audits import subgroup_audit
 from cje_core.workflow.analysis import Analysis
 
 FDR = 0.05
+OVERLAP = ("ess_fraction", "max_share", "hill", "ttc")
 MOST = 100  # cohorts of one table: each is an analysis
 
 
@@ -52,10 +53,11 @@ def by_cohort(whole: Analysis, name: str, analyse: Callable[[xr.Dataset], Analys
         Over ``policy, cohort`` (in order of name): ``estimate``, ``interval``, ``std_error``, ``level``, ``source``,
         ``reason`` as an analysis of the cohort has them; ``share`` of the policy's prompts, ``n_prompts``,
         ``n_labels`` and ``n_probes`` (labels and probes of its own); ``difference`` from the whole's value with
-        ``difference_std_error``, ``p_value``, ``p_bh`` and ``flagged``; ``ess_fraction`` of the raw weights and
-        ``n_logged``; ``probe_residual``, ``probe_p_bh`` of `cje_core.transport.local_audits.subgroup_audit`. Over
-        ``policy``: ``whole`` and ``sum``. Over ``cohort``, of the labels that taught: ``label_n`` and what
-        `reliability_by_group` has, by its names with ``label_`` before. NaN where there is no value or no such data.
+        ``difference_std_error``, ``p_value``, ``p_bh`` and ``flagged``; ``ess_fraction``, ``max_share`` and ``hill``
+        of the raw weights, ``ttc`` and ``n_logged``; ``probe_residual``, ``probe_p_bh`` of
+        `cje_core.transport.local_audits.subgroup_audit`. Over ``policy``: ``whole`` and ``sum``. Over ``cohort``, of
+        the labels that taught: ``label_n`` and what `reliability_by_group` has, by its names with ``label_`` before.
+        NaN where there is no value or no such data.
 
     Examples
     --------
@@ -80,8 +82,7 @@ def by_cohort(whole: Analysis, name: str, analyse: Callable[[xr.Dataset], Analys
     columns: dict[str, Any] = {
         key: np.full(shape, np.nan)
         for key in (
-            "estimate", "std_error", "share", "difference", "difference_std_error", "p_value", "ess_fraction",
-            "n_logged",
+            "estimate", "std_error", "share", "difference", "difference_std_error", "p_value", *OVERLAP, "n_logged",
         )
     }  # fmt: skip
     interval = np.full((*shape, 2), np.nan)
@@ -111,10 +112,9 @@ def by_cohort(whole: Analysis, name: str, analyse: Callable[[xr.Dataset], Analys
             columns["difference"][at], columns["difference_std_error"][at], columns["p_value"][at] = found
             if part.overlap is not None:
                 of = part.overlap.sel(policy=policy)
-                columns["ess_fraction"][at], columns["n_logged"][at] = (
-                    float(of["ess_fraction"]),
-                    int(of["n_usable"]),
-                )
+                for key in OVERLAP:
+                    columns[key][at] = float(of[key])
+                columns["n_logged"][at] = int(of["n_usable"])
     p_bh = adjust_p(columns["p_value"].ravel(), "bh").reshape(shape)
     cell = ("policy", "cohort")
     summed = np.where(columns["share"] > 0, columns["share"] * columns["estimate"], 0.0).sum(axis=1)

@@ -241,7 +241,7 @@ def plan(
     _check_reading(path, reading, estimator)
     harmless = harmless_margin(margin, oracle_scale(path, reading), DataError)
     calibration = calibration or Calibration()
-    data, left_out = take(path, calibration.covariates, **reading)
+    data, left_out = take(path, calibration.features, **reading)
     check_pilot(data)
     pilot = analyze(
         data, calibration=calibration, chosen=(estimator,), margin=harmless, borrowed=borrowed, seed=seed

@@ -37,6 +37,7 @@ from studies.cli.options import (
     Estimators,
     Json,
     Judge,
+    JudgeModel,
     JudgeRange,
     KeepSteps,
     Large,
@@ -173,6 +174,7 @@ def analyze(
         ),
     ],
     judge: Judge = None,
+    judge_model: JudgeModel = None,
     oracle: Oracle = None,
     oracle_file: OracleFile = None,
     policy_field: PolicyField = None,
@@ -214,6 +216,7 @@ def analyze(
     """Estimate policy values from judge scores and oracle labels in files, audit the calibration, advise."""
     from cje_core.calibration.calibrated import Calibration
     from cje_core.data import DataError
+    from cje_core.verdict.self_preference import model_of_score
     from cje_core.workflow.drifting import with_drift
     from cje_core.workflow.serial import with_serial_errors
     from studies.cli.analysis.out import check_out
@@ -245,6 +248,7 @@ def analyze(
         result = analyze_files(
             read_from,
             labels=oracle_file,
+            judge_model=judge_model or model_of_score(judge),
             probes=probes,
             logged=logged,
             calibration_policy=calibration_policy,

@@ -19,6 +19,13 @@ Judge = Annotated[
         help="Score of the judge in another tool's file (cje-lab doctor lists them); a pattern with * averages.",
     ),
 ]
+JudgeModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The judge's model: a policy of this name is warned of, since a model may prefer its own answers.",
+    ),
+]
 Oracle = Annotated[
     str | None, typer.Option(metavar="NAME", help="Score of the oracle there, such as a human rating.")
 ]

@@ -39,6 +39,19 @@ def outcomes(world):
     return logged, fresh
 
 
+def fitted_outcomes(world, x, fresh_x):
+    """q(X, A): a line through (x, f^(-k)(Z)) of the logged responses outside each fold, at those inside it."""
+    scores, logged, fresh = [prompt["score"] for prompt in world], [], []
+    for i, prompt in enumerate(world):
+        others = [k for k in folds_of(world) if k != prompt["fold"]]
+        target = fit_on(world, others, scores)
+        train = [j for j, other in enumerate(world) if other["fold"] != prompt["fold"]]
+        slope, level = np.polyfit([x[j] - x[0] for j in train], [target[j] for j in train], 1)
+        logged.append(level + slope * (x[i] - x[0]))
+        fresh.append([level + slope * (v - x[0]) for v in fresh_x[i]])
+    return logged, fresh
+
+
 def weights(world, cap=None):
     """Mean-one weights, None where the ratio is; with a cap, cut there and brought back to mean one."""
     raw = [None if prompt["ratio"] is None else exp(prompt["ratio"]) for prompt in world]
@@ -60,6 +73,14 @@ def weighted_mean(weight, values):
 
 def ips(world, weight):
     return weighted_mean(weight, rewards(world))
+
+
+def plain_ips(world, low):
+    """Mean over the prompts with a ratio of ``low + exp(ratio) (R - low)``."""
+    pairs = [
+        (exp(p["ratio"]), r) for p, r in zip(world, rewards(world), strict=True) if p["ratio"] is not None
+    ]
+    return sum(low + w * (r - low) for w, r in pairs) / len(pairs)
 
 
 def doubly_robust(world, weight, q=None):
@@ -95,9 +116,9 @@ def clever_covariate(world, weight, decreasing, prompt, score):
     return max(fitted[0] / mean, 1e-6)
 
 
-def tmle(world, weight, decreasing):
+def tmle(world, weight, decreasing, q=None):
     """Fluctuation by bisection; h is the clever covariate."""
-    logged, fresh = outcomes(world)
+    logged, fresh = outcomes(world) if q is None else q
     used = [i for i, w in enumerate(weight) if w is not None]
     h = {i: clever_covariate(world, weight, decreasing, world[i], world[i]["score"]) for i in used}
     r = rewards(world)
@@ -136,10 +157,11 @@ def best_stack(columns, ridge, steps=60):
     return best
 
 
-def snips_standard_error(world, weight):
+def snips_standard_error(world, weight, *, plain=False):
     """Standard error of SNIPS, singleton clusters: Hajek influence with its factor, plus labels through their blocks.
 
-    Sampling: share_i (R_i - V), squared and summed, times m / (m - 1) with m = (sum share^2)^2 / sum share^4. Labels:
+    Sampling: share_i (R_i - V), squared and summed, times m / (m - 1) with m = (sum share^2)^2 / sum share^4. With
+    `plain` and ratios for weights it is (W_i R_i - V) / n, n the weights there are; a label's share is W / n. Labels:
     a label of block b moves V by the weight that the logged responses put on the block over the block's size,
     times its residual, times sqrt(n_b / (n_b - 1)). Every logged score must be one that was labelled, so that no weight
     lies between blocks.
@@ -149,7 +171,13 @@ def snips_standard_error(world, weight):
     total = sum(w for w in weight if w is not None)
     share = [0.0 if w is None else w / total for w in weight]
     m = sum(s**2 for s in share) ** 2 / sum(s**4 for s in share)
-    sampling = [s * (v - value) * sqrt(m / (m - 1)) for s, v in zip(share, r, strict=True)]
+    moves = [s * (v - value) for s, v in zip(share, r, strict=True)]
+    if plain:
+        n = sum(w is not None for w in weight)
+        share = [0.0 if w is None else w / n for w in weight]
+        value = sum(s * v for s, v in zip(share, r, strict=True))
+        moves = [0.0 if w is None else (w * v - value) / n for w, v in zip(weight, r, strict=True)]
+    sampling = [move * sqrt(m / (m - 1)) for move in moves]
     pairs = [(i, s, y) for i, prompt in enumerate(world) for s, y in prompt["taught"]]
     own = fit_on(world, folds_of(world), [s for _, s, _ in pairs])
     moved = [0.0] * len(world)

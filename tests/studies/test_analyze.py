@@ -45,6 +45,7 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
         more = {"refused_by", "posterior", "gates", "gate_warnings", "bounds", "recommended", "if_biased"}
         more |= {"probes_of_unknown_prompts", "rank", "serial", "log_ratios", "ratio_calibration"}
         more |= {"support", "label_next", "gate_values", "drift", "unseen_bound"}
+        more |= {"judged_by_itself", "online_check"}
         assert set(policy) == contract | more
         assert policy["overlap"] is None and policy["posterior"] is None
         assert set(policy["gates"].values()) <= {"pass", "warn", "fail", "unknown"}
@@ -314,3 +315,27 @@ def test_bad_blocks_are_one_line(cli: Cli, tmp_path: Path, words: list[str], mes
     code, out, err = cli(write(world(), tmp_path / "data"), *words, "--out", tmp_path / "out")
     assert (code, out) == (2, "") and len(err.strip().splitlines()) == 1 and message in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_that_is_the_judge_itself_is_named_in_every_output(cli: Cli, tmp_path: Path) -> None:
+    """The judge's model by option, by the attribute of evaluation data, or not known at all."""
+    rows = world(60, labels=40).replace({"policy": {"other": "gpt-4o-mini"}})
+    data = write(rows, tmp_path / "data")
+    words = "caution for gpt-4o-mini: the judge (openai/gpt-4o-mini-2024-07-18) is the same model"
+    asked = (data, "--judge-model", "openai/gpt-4o-mini-2024-07-18", "--calibration-policy", "base")
+    code, shown, _ = cli(*asked)
+    assert code == 0 and words in " ".join(shown.split())
+    assert "probe 50 of its responses before its calibration is believed" in " ".join(shown.split())
+    code, out, _ = cli(*asked, "--json", "--out", tmp_path / "out")
+    found = json.loads(out)
+    assert {name: at["judged_by_itself"] for name, at in found["policies"].items()} == {
+        "base": False,
+        "gpt-4o-mini": True,
+    }
+    assert found["manifest"]["judge_model"] == "openai/gpt-4o-mini-2024-07-18"
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "is the same model and may prefer its own answers" in " ".join(page.split())
+    unknown = analyze(data)
+    assert unknown.own_judge == [] and to_json(unknown)["policies"]["base"]["judged_by_itself"] is None
+    held = unknown.data.assign_attrs(judge_model="gpt-4o-mini")
+    assert analyze(held).own_judge == ["gpt-4o-mini"]

@@ -109,6 +109,11 @@ def test_arena_with_logs(arena: Path, cli: Cli, tmp_path: Path) -> None:
     assert abs(ess["parallel_universe_prompt"] - 0.0034) < 5e-5 and abs(ess["unhelpful"] - 0.0078) < 5e-5
     assert found["clone"]["gates"]["ess"] == "warn"
     assert found["clone"]["gates"]["cap_sensitivity"] in ("pass", "warn")  # the cap curve reaches the gate
+    share = {name: policy["overlap"]["max_share"] for name, policy in found.items()}
+    assert {name for name, policy in found.items() if policy["online_check"]} == {
+        name for name in found if (share[name] or 0) >= 10**-0.5 or (found[name]["overlap"]["hill"] or 9) < 1
+    }
+    assert found["parallel_universe_prompt"]["online_check"] and not found["clone"]["online_check"]
     assert found["base"]["gates"]["cap_sensitivity"] == "unknown"  # no log-probabilities
     assert not any(
         "drift" in policy["gates"] for policy in found.values()
@@ -127,6 +132,10 @@ def test_arena_with_logs(arena: Path, cli: Cli, tmp_path: Path) -> None:
     assert {"ess_tails", "weights_clone", "overlap_unhelpful", "orthogonality_stacked_dr"} <= drawn
     code, out, _ = cli(*sources, "--calibration-policy", "base")
     words = " ".join(out.split())
+    assert (
+        "Before acting on its weighted logs, let parallel_universe_prompt answer a small random share"
+        in words
+    )
     assert "blocked: ess 0.00342" in words and "use direct: fresh responses are at hand" in words
 
 

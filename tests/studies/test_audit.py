@@ -61,6 +61,23 @@ def test_binned(audit, files, tmp_path):
     assert code == 1 and "FOUND" in out and "not checked" in out  # base has no probes
 
 
+def test_coarsening(audit, files, tmp_path):
+    data, _, _ = files
+    code, out, _ = audit(
+        "coarsening", data, "--levels", 2, "--levels", 5, "--json", "--out", tmp_path / "out"
+    )
+    found = json.loads(out)
+    assert code == 0 and [one["policy"] for one in found["policies"]] == ["base", "other"]
+    at = found["policies"][0]
+    assert [row["n_levels"] for row in at["by_levels"]] == [2, 5] and at["full_n_levels"] > 5
+    assert at["by_levels"][0]["width"] / at["full_width"] == pytest.approx(at["by_levels"][0]["width_ratio"])
+    assert json.loads((tmp_path / "out/coarsening.json").read_text()) == found
+    code, out, _ = audit("coarsening", data)
+    assert code == 0 and "width over" in out and f"all {at['full_n_levels']}" in out
+    code, _, err = audit("coarsening", data, "--levels", 1)
+    assert code == 2 and err.count("\n") == 1 and "fewer than 2 levels" in err
+
+
 def test_subgroup(audit, files):
     data, probed, _ = files
     code, out, _ = audit("subgroup", data, "--probes", probed, "--group", "week", "--json")

@@ -10,6 +10,7 @@ from cje_core.estimators import (
     calibrated_ips,
     capped_ips,
     dr_cpo,
+    ips,
     mrdr,
     snips,
     stacked_dr,
@@ -17,7 +18,7 @@ from cje_core.estimators import (
 )
 from cje_core.families import off_policy
 
-IPS = (snips, capped_ips, calibrated_ips)
+IPS = (snips, ips, capped_ips, calibrated_ips)
 DR = (dr_cpo, calibrated_dr_cpo, tmle, mrdr, stacked_dr)
 FAMILY = IPS + DR
 names = pytest.mark.parametrize("module", FAMILY, ids=lambda m: m.__name__.split(".")[-1])

@@ -64,6 +64,7 @@ def prepare(
     borrowed: str = "spline",
     bayes: str | bool | None = None,
     seed: int = 1,
+    judge_model: str | None = None,
     **reading: Unpack[Reading],
 ) -> Iterator[Ready]:
     """Read, and check what is asked for; arguments and errors of `analyze`.
@@ -108,8 +109,8 @@ def prepare(
     if target_mde is not None and not (math.isfinite(target_mde) and target_mde > 0):
         raise DataError(f"target_mde={target_mde:g}: it must be positive and finite")
     needs = _needs_rows(calibration, names, bayes)
-    with taken(path, calibration.covariates, needs, **reading) as source:
-        data = source.data
+    with taken(path, calibration.features, needs, **reading) as source:
+        data = source.data if judge_model is None else source.data.assign_attrs(judge_model=judge_model)
         if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
             # Probes are a policy's own labels: they make its value.
             modules[CORRECTED] = estimators.load(CORRECTED)
@@ -127,6 +128,8 @@ def _needs_rows(calibration: Calibration, names: Sequence[str], bayes: str | Non
     """What, of what is asked for, needs every row in memory; None if nothing does."""
     if calibration.covariates:
         return f"covariates={calibration.covariates[0]!r}"
+    if calibration.first_stage is not None:
+        return "first_stage"
     if calibration.groups is not None:
         return f"subgroup={calibration.groups!r}"
     if calibration.mode not in ("default", "monotone"):

@@ -41,6 +41,9 @@ def read_step(path: Given, directory: str | Path, **asked: Any) -> list[str]:
     for name in ("large", "dask"):
         if asked.get(name):
             raise DataError(f"{name}={asked[name]!r}: steps keep every row; leave one of the two out")
+    calibration = asked.get("calibration")
+    if calibration is not None and calibration.first_stage is not None:
+        raise DataError("first_stage: a regressor is not kept between steps; leave one of the two out")
     directory = Path(directory)
     with room(directory), prepare(path, **{**asked, "large": False}) as ready:
         clear(directory)

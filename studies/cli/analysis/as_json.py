@@ -90,6 +90,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "subgroup": analysis.calibrated.calibration.groups,
             "cohort": analysis.data.attrs.get("cohort"),
             "calibration_policy": teaching_policies(analysis.data),
+            "judge_model": analysis.data.attrs.get("judge_model"),
             "judge_range": analysis.data.attrs["judge_range"],
             "oracle_range": analysis.data.attrs["oracle_range"],
             "counts": {policy: _counts(analysis, policy) for policy in analysis.policies},
@@ -120,6 +121,7 @@ def _policy(analysis: Analysis, shown: Mapping[str, xr.Dataset], policy: str) ->
         if "unseen_bound" in analysis.value
         else None,
         "flags": flags(analysis, policy),
+        "judged_by_itself": policy in analysis.own_judge if "judge_model" in analysis.data.attrs else None,
         "if_biased": _if_biased(analysis, policy),
         "transport": {
             "verdict": analysis.verdict(policy),
@@ -141,6 +143,7 @@ def _policy(analysis: Analysis, shown: Mapping[str, xr.Dataset], policy: str) ->
         "overlap": None
         if analysis.overlap is None
         else numbers(analysis.overlap.sel(policy=policy), *OVERLAP),
+        "online_check": str(guide["online_check"].item()) or None,
         "gates": dict(zip(states["gate"].values.tolist(), states.values.tolist(), strict=True)),
         "gate_values": {
             gate: known(value)

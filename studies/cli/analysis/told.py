@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cje_core.workflow.analysis import Analysis
-from studies.cli.analysis.lines.cautions import unseen
+from studies.cli.analysis.lines.cautions import judged_by_itself, online_checks, unseen
 from studies.cli.analysis.numbers import percent, plain, probability
 
 NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.]*[A-Za-z_])")
@@ -28,7 +28,11 @@ def answer(analysis: Analysis, told: Mapping[str, Any]) -> list[str]:
         biased = ", ".join(_if_biased(analysis, told, margin))
         if biased:
             lines.append(f"If transport is off by up to {margin}: {biased}.")
-    lines += [f"{line[0].upper()}{line[1:]}." for line in unseen(analysis)]
+    lines += [
+        f"{line[0].upper()}{line[1:]}."
+        for part in (unseen, judged_by_itself, online_checks)
+        for line in part(analysis)
+    ]
     refused = [policy for policy in analysis.policies if analysis.level(policy) == "refused"]
     reasons = _by_reason((policy, analysis.of_level("reason", policy).rstrip(".")) for policy in refused)
     return lines + [f"Refused: {', '.join(names)}; {reason}." for names, reason in reasons]

@@ -142,6 +142,39 @@ def binned(
 
 @audit.command()
 @reads
+def coarsening(
+    data: Data,
+    levels: Annotated[
+        list[int] | None, typer.Option(help="Number of judge levels; repeatable [default: 2, 3, 5, 10].")
+    ] = None,
+    estimator: Annotated[str, typer.Option(help="Estimator of cje-lab list.")] = "direct",
+    seed: Seed = 1,
+    out: Out = None,
+    as_json: Json = False,
+    *,
+    how: How,
+) -> None:
+    """What would a judge of fewer levels cost? The values again with its scores coarsened, to 2, 3, 5 and 10 levels.
+
+    Finds nothing against the judge: the exit code is 0.
+    """
+    from cje_core.data import DataError
+    from cje_core.planning.coarsening import LEVELS, coarsening_ablation
+    from studies.cli.analysis.out import check_out
+    from studies.cli.audit.over_scores import of_levels
+
+    check_out(out)
+    if any(n < 2 for n in levels or ()):
+        raise DataError("--levels: a judge of fewer than 2 levels tells nothing; give 2 or more")
+    given = how.read(data)
+    found = coarsening_ablation(
+        given.data, levels or LEVELS, estimator=estimator, calibration=given.calibration, rng=seed
+    )
+    _tell(of_levels(found), out, as_json)
+
+
+@audit.command()
+@reads
 def subgroup(
     data: Data,
     group: Annotated[

@@ -52,6 +52,39 @@ def of_bins(binned: xr.Dataset, level: float) -> Told:
     )
 
 
+def of_levels(ablation: xr.Dataset) -> Told:
+    """Page of the coarsening ablation: width and value of every policy by the number of judge levels."""
+    shown = table(
+        "policy", "judge\nlevels", "value", "moved by\n(standard error)", "width", "width over\nfull"
+    )
+    for policy in ablation["policy"].values.tolist():
+        for row in range(ablation.sizes["levels"]):
+            at = ablation.isel(levels=row).sel(policy=policy)
+            moved = f"{number(at['shift'], '+.3f')} ({number(at['shift_std_error'])})"
+            shown.add_row(
+                Text(policy), str(int(at["n_levels"])), number(at["estimate"]), moved, number(at["width"]),
+                number(at["width_ratio"], ".2f"),
+            )  # fmt: skip
+        at = ablation.sel(policy=policy)
+        shown.add_row(
+            Text(policy),
+            f"all {int(at['full_n_levels'])}",
+            number(at["full_estimate"]),
+            "",
+            number(at["full_width"]),
+            "",
+        )
+    lines = [
+        f"{ablation.attrs['estimator']} with the judge's scores cut at quantiles. A width that hardly grows says that "
+        "so few levels would do; a value that moves by more than two standard errors hangs on how fine the score is"
+    ]
+    json = {
+        "estimator": ablation.attrs["estimator"],
+        "policies": records(ablation.transpose("policy", ...), "policy", "levels"),
+    }
+    return Told("coarsening", page([shown, Text("\n".join(lines))]), json, found=False)
+
+
 def of_groups(grouped: xr.Dataset, field: str) -> Told:
     """Page of the subgroup audit."""
     shown = table("policy", field, "probes", "residual,\ninterval", "p (BH)", "verdict")

@@ -13,6 +13,7 @@ from cje_core.estimators import (
     capped_ips,
     direct,
     dr_cpo,
+    ips,
     mrdr,
     snips,
     stacked_dr,
@@ -38,6 +39,36 @@ def test_importance_sampling_matches_the_definition(seed):
         (capped_ips.estimate(data, cap=2.0, borrowed="plug_in"), 2.0),
     ):
         assert of_target(result) == pytest.approx(slow.ips(world, slow.weights(world, cap)), abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [(0.0, 1.0), (10.0, 15.0)])
+def test_plain_importance_sampling_matches_the_definition(scale):
+    low, high = scale
+    data = small(2)
+    for name in ("oracle", "logged_oracle"):
+        data[name] = low + (high - low) * data[name]
+    data.attrs["oracle_range"] = list(scale)
+    result = ips.estimate(data, borrowed="plug_in")
+    assert of_target(result) == pytest.approx(slow.plain_ips(world_of(data), low), abs=1e-12)
+    ratios = [np.exp(p["ratio"]) for p in world_of(data) if p["ratio"] is not None]
+    assert of_target(result, "mean_weight") == pytest.approx(np.mean(ratios))
+
+
+def test_a_constant_error_of_the_likelihoods_multiplies_plain_importance_sampling_and_not_snips():
+    data = small(2)
+    moved = data.assign(logp_logger=data["logp_logger"] + np.log(1.2))
+    plain, normalised = (
+        [of_target(module.estimate(one, borrowed="plug_in")) for one in (data, moved)]
+        for module in (ips, snips)
+    )
+    assert plain[1] == pytest.approx(plain[0] / 1.2) and normalised[1] == pytest.approx(normalised[0])
+
+
+def test_ratios_beyond_the_largest_number_are_data_and_no_crash():
+    data = small(2)
+    data["logp_logger"] = data["logp_logger"] - 2000.0
+    result = ips.estimate(data)
+    assert of_target(result) == 1.0 and np.isfinite(of_target(result, "std_error"))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -107,7 +138,7 @@ def test_with_weights_one_snips_is_the_mean_reward_and_dr_is_direct():
     expected = plug_in["estimate"].sel(policy="base").item()
     logs = logs_of(data)
     assert np.mean(logs.reward) == pytest.approx(expected)
-    for module in (snips, capped_ips, calibrated_ips, dr_cpo, calibrated_dr_cpo):
+    for module in (snips, ips, capped_ips, calibrated_ips, dr_cpo, calibrated_dr_cpo):
         result = module.estimate(data, borrowed="plug_in")
         assert result["estimate"].sel(policy="base").item() == pytest.approx(expected, abs=1e-12)
         assert result["ess_fraction_raw"].sel(policy="base").item() == pytest.approx(1.0)

@@ -13,6 +13,7 @@ from cje_core.estimators import (
     calibrated_dr_cpo,
     calibrated_ips,
     dr_cpo,
+    ips,
     mrdr,
     snips,
     stacked_dr,
@@ -27,6 +28,7 @@ PLANTED = 0.8
 
 METHODS = {
     "snips": (snips, {}),  # and capped_ips: no weight reaches its cap of 28 here
+    "ips": (ips, {}),
     "calibrated_ips": (calibrated_ips, {"borrowed": "plug_in"}),  # else refused, see its module
     "dr_cpo": (dr_cpo, {}),
     "calibrated_dr_cpo": (calibrated_dr_cpo, {}),

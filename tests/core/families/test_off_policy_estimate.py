@@ -19,6 +19,7 @@ FAMILY = (
     "calibrated_ips",
     "capped_ips",
     "dr_cpo",
+    "ips",
     "mrdr",
     "snips",
     "stacked_dr",

@@ -9,11 +9,11 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from cje_core.data import DataError, from_arrays
-from cje_core.offpolicy.overlap import affinity, ccdf, hill, overlap
+from cje_core.offpolicy.overlap import affinity, ccdf, hill, overlap, overlap_by_group
 from cje_core.offpolicy.weights import mean_one
 from cje_core.verdict import gates
 from cje_sim.exact import typicality as exact
-from cje_sim.scenarios import zipf_hot_target, zipf_tilt
+from cje_sim.scenarios import tilted_logs, zipf_hot_target, zipf_tilt
 
 
 def small_data(seed=0, n=240, **changes):
@@ -367,3 +367,26 @@ def test_arena_overlap(arena):
     assert float(unhelpful.affinity) == pytest.approx(0.474, abs=5e-3)
     assert (out.ttc_source == "unknown").all()  # no token counts, and characters are not tokens
     assert (out.ess_fraction_stabilised.dropna("policy") > 0.8).all()
+
+
+def test_overlap_by_group_finds_the_group_where_it_fails():
+    """The logger's own likelihoods in one topic, a tilt in the other: the whole hides what each group shows."""
+    data = tilted_logs.simulate(n=1200, rng=3)
+    easy = np.arange(1200) % 2 == 0
+    target = np.where(easy, data["logp_logger"].values, data["logp_target"].sel(policy="better").values)
+    data["logp_target"].loc[{"policy": "better"}] = target
+    data["topic"] = "prompt", np.where(easy, "easy", "hard")
+    found = overlap_by_group(data, "topic")
+    assert found["group"].values.tolist() == ["easy", "hard"]
+    better = found.sel(policy="better")
+    ratio = np.exp(target - data["logp_logger"].values)[~easy]
+    assert better.ess_fraction.sel(group="easy") == 1
+    assert better.ess_fraction.sel(group="hard").item() == pytest.approx(
+        ratio.sum() ** 2 / (600 * (ratio**2).sum())
+    )
+    assert better.max_share.sel(group="hard").item() == pytest.approx(ratio.max() / ratio.sum())
+    assert better.hill.sel(group="hard").item() == pytest.approx(hill(np.log(ratio)).median)
+    assert better.hill.sel(group="easy").isnull()  # equal weights have no tail
+    whole = overlap(data).sel(policy="better")
+    assert float(better.ess_fraction.min()) < float(whole.ess_fraction) < 1
+    assert (found.n_usable == 600).all() and (found.ttc.sel(policy="base") > 0.85).all()

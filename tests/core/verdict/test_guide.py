@@ -1,6 +1,7 @@
 """The guide: which estimator it recommends, by what is at hand, by the audit and by the calibration's share."""
 
 import numpy as np
+import pytest
 import xarray as xr
 from gates_world import HEALTHY, world
 
@@ -10,7 +11,7 @@ from cje_core.estimators import (
 )
 from cje_core.inference.estimate import Status
 from cje_core.transport.audit import audit
-from cje_core.verdict.guide import recommend
+from cje_core.verdict.guide import DOMINANT, recommend
 from cje_sim.scenarios import transport_shift
 
 
@@ -76,6 +77,22 @@ def test_guide_by_what_is_at_hand():
     assert "no log-probabilities" in recommend(silent).sel(policy="b").reason.item()
     bare = data.assign(labelled=data.labelled & False)
     assert recommend(bare).estimator.values.tolist() == ["none", "none"]
+
+
+def test_an_online_check_where_one_weight_or_the_tail_decides():
+    """The threshold of one response's share is that at which it alone leaves fewer than ten effective ones."""
+    share = np.array([DOMINANT] + [(1 - DOMINANT) / 1e6] * 1_000_000)
+    assert 1 / (share**2).sum() == pytest.approx(10, rel=1e-3)
+    data = with_logs(from_arrays(np.full((2, 30), 0.5), policies=["a", "b"]))
+    data = data.assign(evaluated=data.evaluated & (data.policy == "a"))
+    tails = {"hill": ("policy", [0.9, 0.9]), "max_share": ("policy", [0.01, 0.4])}
+    found = recommend(data, overlap=healthy_overlap(["a", "b"]).assign(tails))
+    assert "tail index of 0.9, below 1" in found.online_check.sel(policy="a").item()
+    assert "online check" not in found.caution.sel(policy="a").item()  # its fresh responses need no weights
+    assert "or run an online check: its weights have a tail index" in found.caution.sel(policy="b").item()
+    assert "one response carries 40% of the weight" in found.online_check.sel(policy="b").item()
+    fine = recommend(data, overlap=healthy_overlap(["a", "b"]))
+    assert (fine.online_check == "").all() and not fine.caution.str.contains("online").any()
 
 
 def test_guide_follows_the_audit_and_the_calibration_share():

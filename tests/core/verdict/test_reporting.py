@@ -50,7 +50,8 @@ def world():
 def by_topic(names):
     """As `cje_core.workflow.cohorts.together` gives it."""
     number = (
-        "estimate", "share", "p_bh", "ess_fraction", "label_residual", "label_p_bh", "label_slope", "difference",
+        "estimate", "share", "p_bh", "ess_fraction", "max_share", "hill", "ttc", "difference",
+        "label_residual", "label_p_bh", "label_slope",
         "difference_std_error", "n_prompts", "n_labels", "n_probes", "n_logged", "probe_residual", "probe_p_bh",
     )  # fmt: skip
     cell = (("policy", "cohort"), np.full((len(names), 2), 0.5))

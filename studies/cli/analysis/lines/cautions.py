@@ -135,6 +135,32 @@ def of_gates(analysis: Analysis) -> list[str]:
     return [f"caution for {names}: {words}" for words, names in said.items() if words]
 
 
+def judged_by_itself(analysis: Analysis) -> list[str]:
+    """Policies that are the judge's own model, and what their audit says of it."""
+    said = {
+        "PASS": "its transport audit passed, so its calibration stands",
+        "FAIL": "its transport audit failed",
+        "INCONCLUSIVE": "its transport audit is undecided: probe more of its responses",
+    }
+    judge = analysis.data.attrs.get("judge_model")
+    return [
+        f"caution for {policy}: the judge ({judge}) is the same model and may prefer its own answers; "
+        + said.get(analysis.verdict(policy), "probe 50 of its responses before its calibration is believed")
+        for policy in analysis.own_judge
+    ]
+
+
+def online_checks(analysis: Analysis) -> list[str]:
+    """Policies whose weighted logs decide nothing before an online check, with the reason."""
+    why = analysis.guide["online_check"].to_series().to_dict()
+    return [
+        f"online check for {policy}: {reason}. Before acting on its weighted logs, let {policy} answer a small random "
+        "share of live prompts"
+        for policy, reason in why.items()
+        if reason
+    ]
+
+
 def log_ratios(analysis: Analysis) -> list[str]:
     """Log ratios that no two policies have, and policies that look like the logger."""
     found = analysis.log_ratios

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analysis import Analysis
+from cje_core.workflow.cohorts import OVERLAP
 from studies.cli.analysis.numbers import ends, interval_text, known, numbers, p_value, percent, plain, some
 from studies.cli.wide import Wide
 
@@ -62,7 +63,7 @@ def _cell(at: xr.Dataset) -> dict[str, Any]:
             **numbers(at, "p_value", "p_bh"),
             "flagged": bool(at["flagged"]),
         },
-        **numbers(at, "ess_fraction", "probe_residual", "probe_p_bh"),
+        **numbers(at, *OVERLAP, "probe_residual", "probe_p_bh"),
     }
 
 
@@ -88,20 +89,24 @@ def _values(analysis: Analysis, name: str, table: xr.Dataset) -> Wide:
     shown.add_column("from the\nwhole", no_wrap=True, justify="right")
     shown.add_column("p (BH)", no_wrap=True, justify="right")
     if weighted:
-        shown.add_column("ESS/n\nraw", no_wrap=True, justify="right")
+        shown.add_column("ESS/n raw,\nTTC, Hill", no_wrap=True, justify="right")
     shown.add_column("level,\nown labels + probes", overflow="fold", min_width=10)
     for policy in analysis.policies:
         for cohort in table["cohort"].values.astype(str):
             at = table.sel(policy=policy, cohort=cohort)
             value, difference = known(at["estimate"]), known(at["difference"])
-            ess, p = known(at["ess_fraction"]), known(at["p_bh"])
+            p = known(at["p_bh"])
+            ess, *tails = (
+                "-" if (x := known(at[key])) is None else f"{x:.3g}"
+                for key in ("ess_fraction", "ttc", "hill")
+            )
             shown.add_row(
                 Text(policy).append(f"\n{cohort or NAMELESS}", style="bold"),
                 _share(known(at["share"])),
                 Text(interval_text(analysis, value, at["interval"].values.tolist())),
                 "-" if difference is None else plain(analysis, difference, sign=True),
                 Text("-" if p is None else p_value(p), style="bold" if at["flagged"] else ""),
-                *(["-" if ess is None else f"{ess:.3g}"] if weighted else []),
+                *([f"{ess}\n{', '.join(tails)}"] if weighted else []),
                 Text(str(at["level"].item())).append(
                     f"\n{int(at['n_labels'])} + {int(at['n_probes'])}", style="dim"
                 ),

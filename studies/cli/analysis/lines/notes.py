@@ -75,6 +75,8 @@ def notes(analysis: Analysis) -> list[Text]:
         overlap_help,
         _best,
         _ranks,
+        cautions.judged_by_itself,
+        cautions.online_checks,
         cautions.log_ratios,
         cautions.ratio_calibration,
         _advice,
