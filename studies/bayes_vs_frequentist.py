@@ -620,8 +620,8 @@ def _cost(ds: xr.Dataset, priors: pd.DataFrame, cell: Sequence[str]) -> list[Fin
     for _, row in engines.iterrows():
         per_second = row["effective draws per second"], row["Gibbs effective draws per second"]
         told.append(
-            f"{row['method']} takes {row['milliseconds'] / 1000:.2g} s: {per_second[0]:.2g} effective draws a second of "
-            f"the worst parameter, Gibbs {per_second[1]:,.0f}. Over {row['fits']} data sets its means are "
+            f"{row['method']} takes {row['milliseconds'] / 1000:.2g} s: {per_second[0]:.2g} effective draws a second "
+            f"of the worst parameter, Gibbs {per_second[1]:,.0f}. Over {row['fits']} data sets its means are "
             f"{_number(row, 'apart')} posterior standard deviations from those of Gibbs, and its standard deviations "
             f"{_number(row, 'sd_ratio')} times as large."
         )
@@ -644,8 +644,8 @@ def _cost(ds: xr.Dataset, priors: pd.DataFrame, cell: Sequence[str]) -> list[Fin
     return [
         Finding(
             together(f"{question} {ANSWER[holds]}.", *told),
-            f"means and standard deviations of the engines within {AGREE:g} posterior standard deviations, and coverage "
-            f"with other priors within 5 points, by {N_MCSE:g} MCSE",
+            f"engines: means and standard deviations within {AGREE:g} posterior standard deviations; priors: coverage "
+            f"within 5 points, by {N_MCSE:g} MCSE",
             holds,
         )
     ]
@@ -697,8 +697,8 @@ def _precise(pairs: pd.DataFrame, measures: pd.DataFrame) -> list[Finding]:
         Finding(
             f"Is the comparison of {BAYES} and {REFERENCE} precise? {ANSWER[precise]}: the MCSE of a coverage is at "
             f"most {100 * rows['coverage_mcse'].max():.2f} points in {len(rows)} cells where the assumptions hold, and "
-            f"that of a paired difference at most {100 * known.max():.2f} points in {len(known)} of {len(pairs)} cells; "
-            "in the others one of the two prints no interval.",
+            f"that of a paired difference at most {100 * known.max():.2f} points in {len(known)} of {len(pairs)} "
+            "cells; in the others one of the two prints no interval.",
             f"both at most {100 * PRECISE:.1f} points",
             precise,
         )
