@@ -184,11 +184,13 @@ def findings(ds: xr.Dataset) -> list[Finding]:
         named = "; ".join(where(row, ["quantity", "concentration"]) for _, row in out.iterrows())
         said.append(
             Finding(
-                f"Does {method} draw from the posterior with the {likelihood} likelihood? {ANSWER[holds]}: over {n} "
-                f"data sets drawn from each prior, the ranks of {len(rows) - len(out)} of {len(rows)} quantities are "
+                f"Does {method} draw from the posterior with the {likelihood} likelihood? {ANSWER[holds]}: over "
+                f"{n} data sets drawn from each prior, the ranks of {len(rows) - len(out)} of {len(rows)} quantities "
+                f"are "
                 f"uniform{f' (not {named})' if named else ''}; 95% intervals cover {least} to {most}, least at "
                 f"{where(ends[0], ['quantity', 'concentration'])}.",
-                f"yes: the ECDF of the ranks stays inside a band that all quantities of all rows keep with {PROB:.0%} if "
+                f"yes: the ECDF of the ranks stays inside a band that all quantities of all rows keep with {PROB:.0%} "
+                f"if "
                 f"every sampler is right; open below {ENOUGH} data sets",
                 holds,
             )
@@ -232,11 +234,14 @@ STUDY = Study(
     title="Do the samplers draw from the posterior that they claim?",
     aims="Simulation-based calibration of the samplers behind the Bayesian intervals: Gibbs, nutpie and PyMC's NUTS, "
     "with the normal, the Bernoulli and the beta likelihood, and two priors of the calibrator's shape.",
-    mechanism="The calibrator and its noise are drawn from the prior; 60 labels are drawn at 11 judge levels, most near "
+    mechanism="The calibrator and its noise are drawn from the prior; 60 labels are drawn at 11 judge levels, most "
+    "near "
     "the top and none at one. The beta likelihood has the default prior alone, and no Gibbs sampler.",
-    estimands="The calibrator at judge scores .3, .85 and 1, its rise b - a, the noise (sigma, or the dispersion of the "
+    estimands="The calibrator at judge scores .3, .85 and 1, its rise b - a, the noise (sigma, or the dispersion of "
+    "the "
     "beta likelihood), and V, the mean of the calibrator over the labels' levels.",
-    measures="Ranks of the truth among 39 posterior draws, against an exact simultaneous band; coverage of the interval "
+    measures="Ranks of the truth among 39 posterior draws, against an exact simultaneous band; coverage of the "
+    "interval "
     "from the smallest to the largest of them, exactly 95% of a correct sampler.",
     protocol=Protocol(
         origin="The estimators' default prior, and one with half of its concentration: more like steps.",
