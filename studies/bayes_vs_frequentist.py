@@ -57,7 +57,9 @@ from studies.engine.sentences import (
     alike_within,
     below,
     every,
+    highest,
     keeps_level,
+    lowest,
     points,
     said,
     together,
@@ -410,7 +412,7 @@ def engine_table(ds: xr.Dataset) -> pd.DataFrame:
             values.sel({"method": m}).stack(fit=("world", "n", "labels", "replicate")).transpose("fit", ...)
             for m in (name, BAYES)
         )
-        both = np.isfinite(engine["std_error"] + gibbs["std_error"]).all("policy").values
+        both = (engine["std_error"] + gibbs["std_error"]).notnull().all("policy").values
         if not both.any():
             continue
         engine, gibbs = engine.isel(fit=both), gibbs.isel(fit=both)
@@ -458,7 +460,8 @@ def findings(ds: xr.Dataset) -> list[Finding]:
 def _sound(rows: pd.DataFrame, kind: str | None = None) -> pd.DataFrame:
     """Return the rows of worlds whose assumptions hold, all or of one kind."""
     kinds = np.array([kind_of(str(world)) for world in rows["world"]])
-    return rows[kinds == kind if kind else kinds != "transport fails"]
+    found: pd.DataFrame = rows[kinds == kind if kind else kinds != "transport fails"]
+    return found
 
 
 def _by_arm(measures: pd.DataFrame, cell: Sequence[str], replicates: int) -> dict[str, Finding]:
@@ -502,7 +505,7 @@ def _level(
     for m in (REFERENCE, BAYES):
         rows = _sound(measures[(measures["method"] == m) & measures["coverage"].notna()])
         if len(rows):
-            worst = rows.loc[rows["coverage"].idxmin()]
+            worst = rows.loc[lowest(rows["coverage"])]
             told.append(f"Least by {_arm(m)}: {_percent(worst, 'coverage')} ({where(worst, cell)}).")
     question = "Do the 95% intervals of both cover the truth 95% of the time, within 5 points?"
     rule = "the answers of both arms below, with own labels and borrowed calibrators, worlds that violate them left out"
@@ -520,7 +523,7 @@ def _shorter(short: pd.DataFrame, pairs: pd.DataFrame, cell: Sequence[str]) -> l
         for _, row in short.iterrows()
     ]
     known = _sound(pairs)
-    ends = [known.loc[at] for at in (known["width_ratio"].idxmin(), known["width_ratio"].idxmax())]
+    ends = [known.loc[at] for at in (lowest(known["width_ratio"]), highest(known["width_ratio"]))]
     extremes = " to ".join(f"{_number(r, 'width_ratio')} ({where(r, cell)})" for r in ends)
     answer = ANSWER[holds]
     return [
@@ -543,7 +546,7 @@ def _score(
         return []
     ratio, error = "interval_score_ratio", "interval_score_ratio_mcse"
     holds = below(known[ratio], known[error], SCORE)
-    worst, best = (known.loc[at] for at in (known[ratio].idxmax(), known[ratio].idxmin()))
+    worst, best = (known.loc[at] for at in (highest(known[ratio]), lowest(known[ratio])))
     told = [
         f"{row['estimand']}s with {_labels(row['labels of target'])} {_number(row, ratio)}"
         for _, row in short.iterrows()
@@ -552,7 +555,7 @@ def _score(
     biases = []
     for m in (REFERENCE, BAYES):
         rows = _sound(measures[(measures["method"] == m) & measures["bias"].notna()])
-        most = rows.loc[rows["bias"].abs().idxmax()]
+        most = rows.loc[highest(rows["bias"].abs())]
         biases.append(f"{_arm(m)} {_number(most, 'bias')} ({where(most, cell)})")
     return [
         Finding(
@@ -592,7 +595,7 @@ def _best(cells: pd.DataFrame) -> list[Finding]:
         ]
         told.append(f"With {_labels(kind)} {'; '.join(shares)}.")
     worst = _sound(cells[cells["method"].isin((REFERENCE, BAYES)) & (cells["names"] > 0)])
-    least = worst.loc[worst["right"].idxmin()]
+    least = worst.loc[lowest(worst["right"])]
     at = where(least, ["world", "n", "labels"])
     told.append(
         f"Least right: {_arm(str(least['method']))}, {_percent(least, 'right')} of {least['names']} ({at})."
@@ -638,8 +641,8 @@ def _cost(ds: xr.Dataset, priors: pd.DataFrame, cell: Sequence[str]) -> list[Fin
     rows = _sound(priors) if len(priors) else priors
     rows = rows[rows["coverage_mcse"].notna()] if len(rows) else rows
     if len(rows):
-        most = rows.loc[rows["coverage"].abs().idxmax()]
-        wide = rows.loc[(np.log(rows["width_ratio"])).abs().idxmax()]
+        most = rows.loc[highest(rows["coverage"].abs())]
+        wide = rows.loc[highest(np.log(rows["width_ratio"]).abs())]
         told.append(
             f"Another prior moves coverage by at most {_percent(most, 'coverage', ' points')} ({most['method']}, "
             f"{where(most, cell)}) and width by a factor of {_number(wide, 'width_ratio')} at most ({wide['method']}, "

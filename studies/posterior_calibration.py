@@ -24,7 +24,7 @@ from cje_core.figures.style import OKABE_ITO
 from cje_core.streams import Cell, Streams
 from studies.engine.measures import summary_table
 from studies.engine.outcome import NOT_RUN, Outcome
-from studies.engine.sentences import ANSWER, points, where
+from studies.engine.sentences import ANSWER, highest, lowest, points, where
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 LEVEL = np.linspace(0.0, 1.0, 11)
@@ -179,7 +179,7 @@ def findings(ds: xr.Dataset) -> list[Finding]:
         here = here[here["coverage"].notna()].rename(columns={"policy": "quantity"})
         n, out = int(rows["data sets"].min()), rows[rows["inside"] == "no"]
         holds = None if n < ENOUGH else not len(out)
-        ends = [here.loc[at] for at in (here["coverage"].idxmin(), here["coverage"].idxmax())]
+        ends = [here.loc[at] for at in (lowest(here["coverage"]), highest(here["coverage"]))]
         least, most = (points(float(r["coverage"]), float(r["coverage_mcse"]), "%") for r in ends)
         named = "; ".join(where(row, ["quantity", "concentration"]) for _, row in out.iterrows())
         said.append(
