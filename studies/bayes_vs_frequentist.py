@@ -277,7 +277,11 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     parts = _parts(ds)
     measures, pairs = _measures(parts), _pairs(parts)
     known = pairs[pairs["coverage"].notna()].reset_index(drop=True)
-    columns = [c for name in ("coverage", "width_ratio", "interval_score") for c in (name, f"{name}_mcse")]
+    columns = [
+        c
+        for name in ("coverage", "width_ratio", "interval_score", "interval_score_ratio")
+        for c in (name, f"{name}_mcse")
+    ]
     priors = _priors(parts, methods)
     best, engines = best_by_cell(ds, REFERENCE, ENGINES), engine_table(ds)
     coverage, width = (
@@ -301,7 +305,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
             else {}
         ),
         titles[1]: width,
-        f"Differences to {REFERENCE} on the same data (width: ratio)": known[
+        f"Differences to {REFERENCE} on the same data, and ratios": known[
             [*CELL, "policy", "method", *columns]
         ],
         **(

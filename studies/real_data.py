@@ -271,9 +271,9 @@ def _choice(
     )
     fair = [m for m, rows in worst.groupby("method") if kept(rows, ["labels"], replicates).holds is not False]
     most = measures["labels"].max()
-    last = measures[
+    last = measures[  # a mean over policies, one of which never has an interval, has no score
         (measures["labels"] == most) & measures["method"].isin(fair) & (measures["refused"] <= SILENT)
-    ]
+    ].dropna(subset=["interval_score"])
     if not len(last):
         return Finding(
             f"With {DESIGNS[design]} no method that answers keeps 95% within 5 points for every policy.",
