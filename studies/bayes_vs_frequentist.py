@@ -154,6 +154,7 @@ FITS = {
 }
 ENGINE_WORLDS = ("smooth", "binary_base")  # the normal likelihood with own labels, the Bernoulli one borrowed
 AGREE = 0.1  # posterior standard deviations, and share of one, within which engines agree
+STATES_BEST = ("labels_only", "direct", "direct_corrected", "bayes_direct", "bayes_corrected")
 BEST_DRAWS = 4000  # of printed limits, for P(best): a Monte Carlo error of at most .008
 SCORE = 1.05  # ratio of interval scores that would matter
 CELL = ["world", "estimand", "n", "labels"]
@@ -213,7 +214,7 @@ def setting(study: Study, cell: Cell) -> Setting:
 
 
 def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
-    """One replicate of the usual study, with P(best) of every method; NUTS on the first data sets of a cell alone."""
+    """One replicate of the usual study, with P(best) beside the numbers; NUTS on the first data sets of a cell alone."""
     chosen = setting(study, cell)
     kept = [m for m in chosen.methods if m not in FITS or streams.replicate < FITS[m]]
     chosen = chosen._replace(methods=kept)
@@ -229,10 +230,12 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
 def estimate_facts(
     estimate: xr.Dataset, *, policies: Sequence[str], streams: Streams, effective: bool
 ) -> Facts:
-    """Return ``p_best`` over some policies, NaN unless all have an interval, and the effective draws of a posterior.
+    """Return ``p_best`` of an estimator of `STATES_BEST` over some policies, NaN unless all have an interval.
 
     The same random numbers serve all methods. Where `effective`, also the ``effective_draws`` of a posterior.
     """
+    if estimate.attrs["estimator"] not in STATES_BEST:
+        return {}
     names = ("estimate", "interval", "df", "effective_count", "influence", "cluster", "draws")
     place = [estimate["policy"].values.tolist().index(policy) for policy in policies]
     part = estimate[[name for name in names if name in estimate]].isel(policy=place)
