@@ -8,7 +8,8 @@ COLD   := .ci/cold
 MADE   := docs/_build docs/api docs/examples
 HEADLINES := ttc_collapse cle_bound interval_coverage bayes_vs_frequentist
 PAGES  := ttc_collapse cle_bound weight_diagnostics transport_audit misclassification budget gates \
-          binary_oracle stacking judge_information tf_versus_coverage judge_benchmark
+          binary_oracle stacking judge_information tf_versus_coverage judge_benchmark \
+          bayes_vs_frequentist posterior_calibration real_data
 COMPILING := bayes_vs_frequentist binary_oracle estimator_benchmark
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
@@ -42,7 +43,7 @@ study: $(VENV)/.warm  ## quick profile of the headline studies, the report, and 
 	$(BIN)/cje-lab claims --profile quick --jobs $(JOBS) --results $(OUT) --out $(OUT)/claims --brief
 
 # not those of interval_coverage (an hour) and of peers (which need an interpreter that has them): each says how it was made
-pages: $(VENV)/.installed  ## docs/studies made again: quick profiles (about ten minutes), the grid of estimators at the paper's size
+pages: $(VENV)/.installed  ## docs/studies made again: quick profiles (about half an hour on 2 cores), the grid of estimators at the paper's size
 	$(BIN)/cje-lab run $(PAGES) --profile quick --jobs $(JOBS) --out results/pages
 	$(BIN)/cje-lab docs results/pages
 	$(BIN)/cje-lab run estimator_benchmark --profile paper --jobs $(JOBS) --out results/paper

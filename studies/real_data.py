@@ -4,8 +4,8 @@
 population: a replicate draws prompts with replacement, whole, so that scores, their ties and the dependence between
 policies are the user's. Labels are drawn from laws fitted to the labels that are there, so the truth of every policy is
 an average of known numbers (`cje_sim.plasmode`). The results carry the digest of the files and no path, which stands in
-``inputs.json`` beside them alone; other files never join them. Without ``--data`` the study runs on a sample of
-`cje_sim.scenarios.arena_like`, and says so.
+``inputs.json`` beside them alone; other files never join them. Without ``--data`` the study runs on the files of
+``cje-lab demo``, which ship with the package, and says so.
 
 What it cannot tell: a policy with fewer than 20 labels of its own has the laws of the calibration policies, so the
 calibration transports to it by construction.
@@ -27,7 +27,7 @@ from cje_core.data import DataError, files
 from cje_core.figures.style import looks
 from cje_core.streams import Cell, Streams
 from cje_sim import plasmode
-from cje_sim.scenarios import arena_like
+from studies.demo.arena import HELD, OPTIONS
 from studies.engine.measures import by_estimand, performance, side_by_side, summary_table
 from studies.engine.outcome import NOT_RUN, Outcome
 from studies.engine.panels import by_world
@@ -35,7 +35,6 @@ from studies.engine.scenario import replicate_scenario
 from studies.engine.sentences import kept, points, refusals, together
 from studies.engine.study import Finding, Method, Profile, Protocol, Scenario, Setting, Study, StudyError
 
-N_SAMPLE, SAMPLE_SEED = 1000, 20  # of the simulator's sample, which stands in for a user's
 MIN_LABELS = 20  # fewer make no law worth asking
 PROBES = 50
 SILENT = 0.5  # share of runs without a number beyond which a method is no advice
@@ -61,7 +60,7 @@ CAPTION = (
 class Source:
     """A user's files; the digest, which the manifest keeps, tells them apart, and no result has a path."""
 
-    digest: str = ""  # of every file's name and bytes; empty: the simulator's sample
+    digest: str = ""  # of every file's name and bytes; empty: the demo's files
     judge_range: tuple[float, float] = (0.0, 1.0)
     oracle_range: tuple[float, float] = (0.0, 1.0)
     path: str = field(default="", repr=False)
@@ -96,14 +95,14 @@ def population(source: Source) -> Population:
         places = [Path(p) for p in (source.path, source.probes) if p]
         if digest_of(places) != source.digest:
             raise StudyError("the files of --data have changed since the run began: start it again")
-        data, _ = files.read(
-            source.path,
-            probes=source.probes or None,
-            judge_range=source.judge_range,
-            oracle_range=source.oracle_range,
-        )
     else:
-        data = arena_like.simulate(n=N_SAMPLE, oracle_fraction=0.48, n_probes=PROBES, rng=SAMPLE_SEED)
+        source = replace(source, path=str(HELD / "responses"), probes=str(HELD / "probes"))
+    data, _ = files.read(
+        source.path,
+        probes=source.probes or None,
+        judge_range=source.judge_range,
+        oracle_range=source.oracle_range,
+    )
     if int(np.isfinite(data["oracle"]).sum()) < MIN_LABELS:
         raise DataError(
             f"fewer than {MIN_LABELS} labels: too few to learn what labels of such responses are like"
@@ -233,7 +232,7 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     """Whose data these are, which method to take in each design, and how many labels it takes."""
     simulated = bool(ds["simulated"].max() > 0)
     n = int(ds["n_prompts"].max())
-    whose = "a sample of the simulator (no --data was given)" if simulated else "the files given"
+    whose = "the demo, a draw of arena_like (no --data was given)" if simulated else "the files given"
     said = [
         Finding(
             f"The population is {n} prompts of {whose}.",
@@ -272,9 +271,9 @@ def _choice(
     )
     fair = [m for m, rows in worst.groupby("method") if kept(rows, ["labels"], replicates).holds is not False]
     most = measures["labels"].max()
-    last = measures[
+    last = measures[  # a mean over policies, one of which never has an interval, has no score
         (measures["labels"] == most) & measures["method"].isin(fair) & (measures["refused"] <= SILENT)
-    ]
+    ].dropna(subset=["interval_score"])
     if not len(last):
         return Finding(
             f"With {DESIGNS[design]} no method that answers keeps 95% within 5 points for every policy.",
@@ -351,7 +350,8 @@ STUDY = Study(
     aims="Find out, for the prompts, judge and policies of a user's own files, which method keeps its nominal coverage "
     "for every policy, at what width, how many labels that takes, and whether labels of the base policy, probes of all "
     "policies or labels of all policies are the better spending.",
-    mechanism="The user's prompts (without --data: 1,000 of the scenario arena_like) are resampled with replacement, "
+    mechanism="The user's prompts (without --data: the 250 of cje-lab demo, drawn from the scenario arena_like) are "
+    "resampled with replacement, "
     "whole. A response's label is drawn from a law fitted to the labels near its judge score: its policy's own where "
     f"there are {MIN_LABELS}, else the calibration policies', where the calibration then transports by construction.",
     estimands="V(policy), the mean over the population of the means of the label laws, and differences to the base; "
@@ -373,12 +373,12 @@ STUDY = Study(
     },
     profiles={
         "smoke": Profile(4, {"labels": (50,)}),
-        "quick": Profile(100, {"labels": (25, 100, 400)}),
+        "quick": Profile(400, {"labels": (25, 100, 200)}),
         "paper": Profile(2000),
     },
     replicate=replicate,
     setting=setting,
-    keep=partial(fits, n=N_SAMPLE),
+    keep=partial(fits, n=OPTIONS["n"]),
     with_data=with_data,
     table=table,
     figure=figure,

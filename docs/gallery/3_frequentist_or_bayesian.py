@@ -11,16 +11,15 @@ side and are compared by the same code.
 
 import cje_core
 import cje_sim
-from cje_core.estimators import bayes_direct, direct, labels_only
 
 data = cje_sim.simulate("discrete_judge", n=400, oracle_fraction=0.15, rng=3)
 truth = cje_sim.truth("discrete_judge")
 
 # %%
-# ``direct`` has the influence function, ``bayes_direct`` a posterior of the monotone calibrator, corrected by labels.
+# One call runs the estimators on the same data. ``direct`` has the influence function, ``bayes_direct`` a posterior of
+# the monotone calibrator, corrected by labels.
 
-estimates = [labels_only.estimate(data), direct.estimate(data), bayes_direct.estimate(data, rng=1)]
-both = cje_core.compare(estimates)
+both = cje_core.compare(data, ["labels_only", "direct", "bayes_direct"])
 axes = cje_core.figures.forest(both, truth=truth)
 
 # %%

@@ -1,4 +1,4 @@
-"""The study of Bayesian and frequentist intervals: which methods run where, tables, figures, paired differences."""
+"""The study of Bayesian and frequentist intervals: which methods run where, tables, figures, sentences."""
 
 import matplotlib as mpl
 import numpy as np
@@ -7,12 +7,22 @@ import xarray as xr
 
 from cje_core.inference.estimate import Status
 from cje_core.streams import Streams
-from studies.bayes_vs_frequentist import PRIORS, PROBED, WORLDS, applies
+from studies import bayes_vs_frequentist
+from studies.bayes_vs_frequentist import (
+    BAYES,
+    ENGINES,
+    PRIORS,
+    PROBED,
+    REFERENCE,
+    WORLDS,
+    applies,
+    engine_table,
+)
 from studies.engine import run
 from studies.engine import study as _study
 from studies.engine.measures import performance
+from studies.engine.measures.best import of_values
 from studies.engine.outcome import NOT_RUN
-from studies.engine.scenario import replicate_scenario
 from studies.report import page
 
 STUDY = _study.load("bayes_vs_frequentist")
@@ -36,7 +46,8 @@ def test_every_method_that_applies_answers_and_no_other_runs(ds):
             assert (answers == ((at["status"] >= 0) & (at["status"] < Status.TOO_FEW_LABELS))).all()
             if name != "equal":  # where nothing is to be borrowed, a method may well refuse
                 assert bool(answers.all()) == (bool(ran) and not needs_own_labels)
-    assert not applies("bayes_sparse", WORLDS["shift"]) and applies("bayes_sparse", WORLDS["smooth"])
+    assert not applies("bayes_tight_noise", WORLDS["shift"]) and applies("bayes_sparse", WORLDS["shift"])
+    assert applies("bayes_nutpie", WORLDS["smooth"]) and not applies("bayes_nutpie", WORLDS["transport"])
     assert applies("direct_plug_in", WORLDS["shift"]) and not applies("direct_plug_in", WORLDS["smooth"])
     assert not any(applies(m, WORLDS["shift"]) for m in PROBED)
     assert all(applies(m, WORLDS["shift_probes"]) for m in PROBED)
@@ -70,14 +81,14 @@ def test_each_world_gives_the_truth_of_its_policies(name):
 
 def test_the_outcome_stands_at_the_methods_places():
     """A replicate of one cell gives the same numbers as the estimator called by hand."""
-    from cje_core.estimators import direct, direct_corrected
+    from cje_core.estimators import bayes_direct, direct, direct_corrected
     from cje_core.inference.contrasts import contrasts
     from cje_sim.scenarios import transport_shift
 
     study = STUDY.at("smoke")
     cell = {"world": "shift_probes", "n": 250, "labels": 50}
     streams = Streams(1, study.name, cell, 0)
-    found = replicate_scenario(study, cell, streams)
+    found = study.replicate(study, cell, streams)
     data = transport_shift.simulate(
         n=250, oracle_fraction=0.2, label_design="base", n_probes=50, rng=streams("data")
     )
@@ -90,11 +101,34 @@ def test_the_outcome_stands_at_the_methods_places():
     truth = transport_shift.truth().sel(policy=["base", "lower", "same"]).values
     np.testing.assert_allclose(found.truth, [*truth, truth[1] - truth[0], truth[1] - truth[2]])
     assert (found.status[names.index("bayes_hdi")] == NOT_RUN).all()
+    p_best = np.asarray(found.extra["p_best"])
+    assert np.isnan(p_best[names.index("labels_only")]).all()  # two of the three have no labels
+    posterior = bayes_direct.estimate(data, rng=streams(BAYES), n_draws=100)["draws"].sel(
+        policy=["base", "lower", "same"]
+    )
+    share = (posterior == posterior.max("policy")).mean("replicate")
+    np.testing.assert_allclose(p_best[names.index(BAYES)][:3], share)
+    assert p_best[names.index("direct_influence")][:3].sum() == pytest.approx(1.0)
+
+
+def test_methods_beside_the_arms_run_on_the_first_data_sets(monkeypatch):
+    def chosen(study, cell, streams, *, of_estimate):
+        return list(study.setting(study, cell).methods)
+
+    monkeypatch.setattr(bayes_vs_frequentist, "replicate_with_facts", chosen)
+    study, cell = STUDY.at("quick"), {"world": "smooth", "n": 1000, "labels": 50}
+    at = {r: set(study.replicate(study, cell, Streams(1, study.name, cell, r))) for r in (0, 2, 10, 200, 400)}
+    assert set(ENGINES) < at[0] and at[0] - at[2] == {"bayes_pymc"} and at[2] - at[10] == {"bayes_nutpie"}
+    assert at[10] - at[200] == set(PRIORS[1:3])
+    assert at[200] - at[400] == {"direct_bootstrap", "bayes_plug_in", "projection"}
+    assert {REFERENCE, BAYES, "labels_only", "ppi_plus_plus"} < at[400]
 
 
 @pytest.mark.slow
 def test_tables(ds):
-    coverage, width, pairs, priors, statuses, times, measures = STUDY.table(ds).values()
+    coverage, short, best, bins, width, pairs, priors, statuses, times, best_cells, measures = STUDY.table(
+        ds
+    ).values()
     assert len(coverage) == len(width) == 2 * 4
     assert coverage.loc[coverage["world"] == "shift_probes", "labels_only"].isna().all()
     assert (coverage.loc[coverage["world"] == "shift_probes", "labels_only_refused"] == 1).all()
@@ -120,13 +154,24 @@ def test_tables(ds):
     both = both.diff("ci_bound").squeeze("ci_bound")
     mean = {m: float(both.sel({"method": m}).mean()) for m in ("bayes_one_step", "direct_influence")}
     assert one["width_ratio"] == pytest.approx(mean["bayes_one_step"] / mean["direct_influence"])
-    assert set(priors["method"]) == set(PRIORS[1:]) and set(priors["world"]) == {"smooth", "binary"}
+    assert set(priors["method"]) == set(PRIORS[1:]) and set(priors["world"]) == set(ds["world"].values)
     silent = statuses[(statuses["world"] == "shift_probes") & (statuses["method"] == "labels_only")]
     assert silent["status"].tolist() == ["no_labels"] and silent["share"].item() == 1.0
     refusals = coverage.set_index(["world", "estimand"])["direct_influence_refused"]
     at = statuses[(statuses["world"] == "equal") & (statuses["method"] == "direct_influence")]
     assert at["share"].sum() == pytest.approx(refusals["equal", "value"])
     assert (times["median"] > 0).all() and (times["median"] <= times["95th percentile"]).all()
+    own = pairs[(pairs["method"] == BAYES) & pairs["world"].isin(["smooth", "binary"])]
+    values = own[own["estimand"] == "value"]
+    row = short[(short["labels of target"] == "own") & (short["estimand"] == "value")].squeeze()
+    assert row["cells"] == 2 and row["width_ratio"] == pytest.approx(values["width_ratio"].mean())
+    assert row["width_ratio_mcse"] == pytest.approx(np.hypot(*values["width_ratio_mcse"]) / 2)
+    assert best_cells["runs"].max() == 3 and set(best["labels of target"]) == {
+        "own",
+        "borrowed",
+        "transport fails",
+    }
+    assert set(bins["method"]) == {REFERENCE, BAYES}
     answers = measures["width"].notna() & (measures["method"] != "raw_judge")
     one = measures[answers]
     printed = 1 - one["refused"] - one["failed"]
@@ -136,7 +181,7 @@ def test_tables(ds):
 
 
 def planted(ds, missed):
-    """500 replicates in which every interval holds the truth but the posterior's of the first `missed`."""
+    """500 replicates in which the posterior alone is wrong, in the first `missed`: its intervals and its P(best)."""
     at = np.arange(500)
     big = ds.isel(replicate=at % ds.sizes["replicate"]).assign_coords(replicate=at)
     big["estimate"] = (big["truth"] + 0 * big["status"]).where(big["status"] != NOT_RUN)
@@ -145,18 +190,49 @@ def planted(ds, missed):
     sides = xr.DataArray([-1.0, 1.0], coords={"ci_bound": ["lower", "upper"]})
     moved = xr.DataArray(out, dims=("replicate", "method"), coords={"replicate": at})
     big["interval"] = (big["estimate"] + sides + moved).transpose(*ds["interval"].dims)
+    truth = of_values(big)["truth"]
+    best = (truth == truth.max("policy")) / (truth == truth.max("policy")).sum("policy")
+    best = best.where(of_values(big)["status"] != NOT_RUN)
+    wrong = best.roll(policy=1, roll_coords=False)
+    big["p_best"] = best.where(moved == 0, wrong).reindex(policy=big["policy"]).transpose(*ds["p_best"].dims)
     return big
 
 
 @pytest.mark.slow
 def test_the_findings_follow_the_intervals(ds):
-    """Both arms own and borrowed, probes, then coverage and refusals alike, then the precision of the comparison."""
-    for missed, bayes, alike, precise in ((10, True, True, True), (150, False, False, False)):
+    """Five answers; then both arms own and borrowed, probes, coverage and refusals alike, precision."""
+    yes = [True, True, None, True, True, *[True] * 6, True, True, True]
+    no = [False, True, False, False, False, True, False, True, False, True, True, False, True, False]
+    for missed, expected in ((10, yes), (150, no)):
         found = STUDY.findings(planted(ds, missed))
-        assert [f.holds for f in found] == [True, bayes, True, bayes, True, True, alike, True, precise]
-        assert f"{100 * (1 - missed / 500):.1f} (" in found[1].sentence
+        assert [f.holds for f in found] == expected
+        right = f"{100 * (1 - missed / 500):.1f}"
+        assert f"the posterior {right}% (" in found[0].sentence and f"{right} (" in found[6].sentence
+        assert (
+            f"the posterior names one in 100.0% (0.2) of the runs, rightly in {right}%" in found[3].sentence
+        )
+        assert "for values with own labels 1.000" in found[1].sentence
     few = STUDY.findings(ds)
-    assert {f.holds for f in few[:6]} == {None}
+    assert {f.holds for f in few[5:11]} == {None}
+
+
+def test_engines_are_compared_on_the_same_data(ds):
+    """A copy of Gibbs whose means are .2 standard deviations higher and whose spread is 1.05 times as large."""
+    part = ds.sel({"world": ["smooth"], "method": [REFERENCE, BAYES]})
+    part["effective_draws"] = 200.0 + 0 * part["estimate"]
+    other = part.sel({"method": [BAYES]}).assign_coords(method=["bayes_nutpie"])
+    other["estimate"] = other["estimate"] + 0.2 * other["std_error"]
+    other["std_error"] = 1.05 * other["std_error"]
+    other["seconds"] = 2.0 + 0 * other["seconds"]
+    both = xr.concat([part, other], "method", data_vars="minimal")
+    row = engine_table(both).squeeze()
+    assert row["fits"] == 3 and row["milliseconds"] == 2000 and row["effective draws per second"] == 100
+    assert row["apart"] == pytest.approx(0.2) and row["sd_ratio"] == pytest.approx(1.05)
+    cost = next(f for f in STUDY.findings(both) if f.sentence.startswith("What does a fit cost"))
+    assert cost.holds is False and "bayes_nutpie takes 2 s" in cost.sentence
+    both["estimate"][...] = both["estimate"].sel({"method": BAYES})
+    cost = next(f for f in STUDY.findings(both) if f.sentence.startswith("What does a fit cost"))
+    assert cost.holds is True
 
 
 @pytest.mark.slow
@@ -170,7 +246,7 @@ def test_the_controls_behave(ds):
 @pytest.mark.parametrize("levels", [{}, {"world": ["binary"]}, {"world": ["equal", "shift_probes"]}])
 def test_figures_and_tables_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)
-    assert len(STUDY.table(part)) == 7
+    assert len(STUDY.table(part)) == 11
     texts = page.figures(STUDY, part)
     assert len(texts) == (2 if not levels else 1)
     assert all("mean width of the interval" in text for text in texts.values())
@@ -184,7 +260,7 @@ def test_figures_and_tables_of_whole_and_partial_grids(ds, levels):
         mpl.pyplot.close(figure)
 
 
-def test_the_quick_profile_leaves_other_priors_to_the_papers():
+def test_the_quick_profile_leaves_priors_of_the_noise_to_the_papers():
     quick, paper = STUDY.at("quick"), STUDY.at("paper")
-    assert set(paper.methods) - set(quick.methods) == {*PRIORS[1:], "bayes_hdi"}
+    assert set(paper.methods) - set(quick.methods) == {*PRIORS[3:], "bayes_hdi"}
     assert STUDY.profiles["quick"].replicates >= 400

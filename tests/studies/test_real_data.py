@@ -16,6 +16,7 @@ from cje_core.streams import Streams
 from cje_sim import plasmode
 from studies import real_data
 from studies.cli import app as command_line
+from studies.demo import arena
 from studies.engine import run, study
 from studies.engine.measures.bounds import flat_error
 from studies.engine.outcome import NOT_RUN
@@ -202,6 +203,20 @@ def test_a_replicate_is_what_the_library_says_of_the_resampled_data(tmp_path):
     ]
 
 
+def test_without_files_the_population_is_the_demo():
+    """The demo's policies, its base first, and as many prompts as it has: the page needs nothing but the package."""
+    world = real_data.population(real_data.Source())
+    assert world.policies == tuple(STUDY.policies) and world.n == arena.OPTIONS["n"]
+    mine = STUDY.with_data(STUDY, arena.HELD / "responses", arena.HELD / "probes")
+    cell = {"design": "probes", "labels": 50}
+    given, usual = (
+        one.at("smoke").replicate(one.at("smoke"), cell, Streams(1, STUDY.name, cell, 0))
+        for one in (mine, STUDY)
+    )
+    np.testing.assert_array_equal(given.estimate, usual.estimate)
+    assert usual.extra["simulated"] == 1 and given.extra["simulated"] == 0
+
+
 def test_the_same_files_elsewhere_have_one_digest_and_changed_ones_another(tmp_path):
     one, two = own_files(tmp_path / "one"), own_files(tmp_path / "two")
     assert real_data.digest_of([one]) == real_data.digest_of([two])
@@ -277,7 +292,7 @@ def test_the_advice_is_the_method_that_keeps_every_policy(ds, good, half, enough
     """A method that misses one policy in all replicates is no advice, however well it does on the others."""
     part = ds.sel(design=["own"])
     found = STUDY.findings(planted(part, good, half))
-    assert found[0].holds is None and "simulator" in found[0].sentence
+    assert found[0].holds is None and "250 prompts of the demo" in found[0].sentence
     advice = found[-1]
     if good == "nobody":
         assert advice.holds is False and "no method that answers keeps 95%" in advice.sentence

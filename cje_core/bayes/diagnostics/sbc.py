@@ -61,6 +61,12 @@ def simulate(template: Levels, draws: Draws, d: int, rng: np.random.Generator) -
     return template._replace(total=sum_by(at, y, len(n)), squares=float(y @ y))
 
 
+def quantities(draws: Draws, share: FloatArray) -> FloatArray:
+    """Return the `QUANTITIES` of every draw, shape (draws, 6); V weighs the levels by `share` (K,), which sums to 1."""
+    at = curve(np.array(AT), draws.ends, draws.shape)
+    return np.column_stack([at, np.diff(draws.ends), draws.sigma, draws.f @ share])
+
+
 def sbc(
     sampler: Sampler,
     template: Levels,
@@ -98,21 +104,16 @@ def sbc(
     rng = np.random.default_rng(rng)
     share = np.full(len(template.level), 1.0 / len(template.level)) if mass is None else mass / mass.sum()
     names = [name for name in QUANTITIES if not (template.binary and name == "sigma")]
-
-    def quantities(draws: Draws) -> FloatArray:
-        at = curve(np.array(AT), draws.ends, draws.shape)
-        columns = np.column_stack([at, np.diff(draws.ends), draws.sigma, draws.f @ share])
-        return columns[:, [name in names for name in QUANTITIES]]
-
+    known = [name in names for name in QUANTITIES]
     truths = prior_draws(template, n_draws=n_sims, prior=prior, rng=rng)
-    truth = quantities(truths)
+    truth = quantities(truths, share)[:, known]
     rank = np.empty((n_sims, len(names)), dtype=np.int64)
     for s in range(n_sims):
         draws = sampler(simulate(template, truths, s, rng), rng)
         if len(draws.f) < n_ranks:
             raise ValueError(f"the sampler gave {len(draws.f)} draws; n_ranks={n_ranks} needs as many")
         kept = np.linspace(0, len(draws.f) - 1, n_ranks).astype(int)
-        rank[s] = (quantities(draws)[kept] < truth[s]).sum(axis=0)
+        rank[s] = (quantities(draws, share)[kept][:, known] < truth[s]).sum(axis=0)
     return xr.Dataset(
         {"rank": (("sim", "quantity"), rank)}, coords={"quantity": names}, attrs={"n_ranks": n_ranks}
     )
