@@ -100,6 +100,7 @@ from cje_core.families.misclassification import (
     proportion,
     source_of,
 )
+from cje_core.formulas.covariance import correlations
 from cje_core.formulas.misclassification import value_limits
 from cje_core.formulas.proportions import charged, wilson
 from cje_core.inference.estimate import CI_BOUND, Status, wald
@@ -313,9 +314,11 @@ def _interval(
         counts = {"n": share.n, "n_good": se.n, "n_bad": sp.n}
         return lee_interval(share.value, se.value, sp.value, ci_prob=ci_prob, **counts)
     n, n_good, n_bad = (float(charged(q.n, q.part.df, ci_prob)) for q in shares)
+    influence = np.stack([share.part.influence, -sp.part.influence, se.part.influence])
+    sums = cluster_sums(influence, rows.cluster)
     return fieller_interval(
         share.value, se.value, sp.value, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob,
-        correlation=_correlation(rows, share.part.influence, -sp.part.influence, se.part.influence),
+        correlation=correlations(sums @ sums.T),
     )  # fmt: skip
 
 
@@ -357,17 +360,6 @@ def _width_vs_labels(
     own = np.array([result.route == "own_labels" for result in results])
     mine = np.array([np.nan if result.bounds is None else np.diff(result.bounds)[0] for result in results])
     return mine / np.where(own, width, np.nan)
-
-
-def _correlation(rows: Rows, *influence: FloatArray) -> FloatArray:
-    """Correlation matrix of errors by their influence values; 0 where one has no spread."""
-    sums = cluster_sums(np.stack(influence), rows.cluster)
-    joint = sums @ sums.T
-    scale = np.sqrt(np.diag(joint))
-    product = np.outer(scale, scale)
-    out = np.divide(joint, product, out=np.zeros_like(joint), where=product > 0)
-    np.fill_diagonal(out, 1.0)
-    return np.asarray(out)
 
 
 def _rescale(result: PolicyResult, bottom: float, top: float) -> PolicyResult:

@@ -97,7 +97,7 @@ class Borrowed(NamedTuple):
     coefficient: FloatArray  # (P, m)
     fitted: FloatArray  # (P, m); 0 for own values
     offset: FloatArray  # (P,): value less the weighted mean of its draws (of an own value: the plain mean)
-    response: FloatArray  # (P, K): its product with itself is the covariance that the responses drawn leave
+    response: FloatArray  # (P, K): a root of the covariance that the responses drawn leave
     own: BoolArray  # (P,) the policy has labels of its own
     selection: FloatArray  # (N,)
     variance: FloatArray  # (m,)
@@ -463,12 +463,6 @@ def effective(coefficient: FloatArray) -> float:
     squared = coefficient**2
     fourth = float(squared @ squared)
     return float(squared.sum()) ** 2 / fourth if fourth > 0 else 0.0
-
-
-def response_factor(covariance: FloatArray) -> FloatArray:
-    """Root of a covariance matrix, whose rows may be taken or left out like policies."""
-    size, axis = np.linalg.eigh(covariance)
-    return np.asarray(axis * np.sqrt(np.maximum(size, 0.0)))
 
 
 def limits(parts: Borrowed, found: Contrast, prob: float) -> FloatArray:

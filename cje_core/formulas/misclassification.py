@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cje_core.checks import FloatArray, IntArray
+from cje_core.formulas.covariance import correlations
 from cje_core.formulas.proportions import charged, wilson
 
 PASSED, FALSELY, GOOD = range(3)  # places of p, f and Se
@@ -109,12 +110,12 @@ def pair_limits(shares: Shares, first: IntArray, second: IntArray) -> Callable[[
     error = np.einsum("pi,piqj,qj->pq", slope, shares.joint, slope)
     one = (shares.matrix[first] == shares.matrix[second])[:, None]
     own = np.arange(len(shares.value))
-    inside = _correlation(shares.joint[own, :, own])  # (P, 3, 3)
+    inside = correlations(shares.joint[own, :, own])  # (P, 3, 3)
     # (p_a, p_b, f, Se): policies and places of the four
     policy = np.stack([first, second, first, first], axis=-1)
     place = np.array([PASSED, PASSED, FALSELY, GOOD])
     joint = shares.joint[policy[:, :, None], place[:, None], policy[:, None, :], place]
-    together, together_values = _correlation(joint), _correlation(error)[first, second]
+    together, together_values = correlations(joint), correlations(error)[first, second]
     difference = theta[first] - theta[second]
 
     def limits(level: FloatArray) -> FloatArray:
@@ -143,14 +144,6 @@ def _linearised(value: FloatArray) -> tuple[FloatArray, FloatArray]:
         theta = (p - false_pass) / (good - false_pass)
         slope = np.stack([np.ones_like(p), theta - 1.0, -theta], axis=-1) / (good - false_pass)[:, None]
     return np.clip(theta, 0.0, 1.0), slope
-
-
-def _correlation(joint: FloatArray) -> FloatArray:
-    """Correlations (..., k, k) of errors; 0 where one has no spread, 1 with itself."""
-    scale = np.sqrt(np.einsum("...ii->...i", joint))
-    product = scale[..., :, None] * scale[..., None, :]
-    out = np.divide(joint, product, out=np.zeros_like(joint), where=product > 0)
-    return np.where(np.eye(joint.shape[-1], dtype=bool), 1.0, out)
 
 
 def _product(left: FloatArray, correlation: FloatArray, right: FloatArray) -> FloatArray:

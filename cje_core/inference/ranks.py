@@ -23,6 +23,7 @@ from scipy import special
 
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.construct import dataset
+from cje_core.formulas.covariance import correlations, covariance_root
 from cje_core.inference.contrasts import adjust_p, all_pairs
 from cje_core.inference.estimate import CI_BOUND, wald
 from cje_core.inference.pairs import ROUNDING, cluster_influence, covariance, has_influence, pair_errors
@@ -243,16 +244,11 @@ def probability_best(
 
 def _from_limits(estimate: xr.Dataset, known: IntArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Draws of the `known` values from their limits, shape (draws, k); see `probability_best`."""
-    joint = covariance(estimate)[np.ix_(known, known)]
-    scale = np.sqrt(np.diag(joint))
-    seen = scale > 0  # false of NaN too
-    correlation = np.eye(len(known))
-    correlation[np.ix_(seen, seen)] = joint[np.ix_(seen, seen)] / np.outer(scale[seen], scale[seen])
     df = np.asarray(estimate["df"].values, float)[known]
     if "effective_count" in estimate:  # binomial tails hold no t quantile
         df = np.where(np.isfinite(estimate["effective_count"].values[known]), np.inf, df)
     df = np.where(np.isfinite(df), df, np.inf)
-    normal = _draw(correlation, n_draws, rng)
+    normal = _draw(correlations(covariance(estimate)[np.ix_(known, known)]), n_draws, rng)
     smallest = df.min(initial=np.inf)
     if np.isfinite(smallest):
         normal /= np.sqrt(rng.chisquare(smallest, n_draws) / smallest)[:, None]
@@ -264,8 +260,7 @@ def _from_limits(estimate: xr.Dataset, known: IntArray, n_draws: int, rng: np.ra
 
 def _draw(covariance_: FloatArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Draws of normal variables of this covariance, shape (draws, k)."""
-    eigenvalue, vector = np.linalg.eigh(covariance_)
-    root = vector * np.sqrt(np.maximum(eigenvalue, 0.0))
+    root = covariance_root(covariance_)
     return np.asarray(rng.standard_normal((n_draws, len(root))) @ root.T)
 
 

@@ -27,8 +27,8 @@ from cje_core.formulas.borrowed import (
     make_curve,
     own_functional,
     project,
-    response_factor,
 )
+from cje_core.formulas.covariance import covariance_root
 from cje_core.inference.influence import MeanOver, Part
 from cje_core.inference.sums import cluster_sums, sum_by
 
@@ -190,7 +190,7 @@ def join(
         coefficients,
         fitted,
         np.array([one.offset for one in parts]),
-        sums if pooled else response_factor(sums @ sums.T),
+        sums if pooled else covariance_root(sums @ sums.T),
         np.array([one is not None and one.own for one in values]),
         curve.selection,
         width**2 * curve.variance,

@@ -36,7 +36,7 @@ from cje_core.data import DataError, from_arrays
 from cje_core.data.files import check_known, check_teachers
 from cje_core.data.large.spill import Hashes, Labels, Spill
 from cje_core.families.direct.balance import KNOTS
-from cje_core.formulas.borrowed import response_factor
+from cje_core.formulas.covariance import covariance_root
 from cje_core.formulas.room import usual_scores
 
 ESTIMATORS = ("raw_judge", "labels_only", "direct", "direct_corrected")
@@ -92,8 +92,7 @@ class Pooled(NamedTuple):
         influence = np.stack([*errors, *drawn.values()])[:, :, canonical]
         n_kept = len(self.labelled)
         gram = self._gram(np.nan_to_num(influence))
-        size, axis = np.linalg.eigh(gram)
-        root = (axis * np.sqrt(np.maximum(size, 0.0))).reshape(*influence.shape[:2], len(gram))
+        root = covariance_root(gram).reshape(*influence.shape[:2], len(gram))
         root[np.isnan(influence).any(axis=2)] = np.nan
         root = np.concatenate([root, -root], axis=2) / np.sqrt(2)
         n = n_kept + 2 * len(gram)
@@ -105,7 +104,7 @@ class Pooled(NamedTuple):
             variables = {"influence": (("policy", "prompt"), values)}
             if name in responses:
                 sums = responses[name] / n
-                variables["borrowed_response"] = (("policy", "component"), response_factor(sums @ sums.T))
+                variables["borrowed_response"] = (("policy", "component"), covariance_root(sums @ sums.T))
             if "balance" in estimate:
                 lent = estimate["balance"].values[:, canonical][:, :n_kept]
                 rest = np.where(np.isnan(lent).any(axis=1), np.nan, 0.0)[:, None]
