@@ -50,6 +50,7 @@ from studies.cli.options import (
     Probes,
     PromptField,
     Salt,
+    Scale,
     Seed,
     SharedPrompts,
     Subgroup,
@@ -177,6 +178,7 @@ def analyze(
     oracle_file: OracleFile = None,
     policy_field: PolicyField = None,
     prompt_field: PromptField = None,
+    scale: Scale = None,
     probes: Probes = None,
     logged: Logged = None,
     calibration_policy: CalibrationPolicy = None,
@@ -241,7 +243,7 @@ def analyze(
     check_out(out, apart=(data, probes), files=ALWAYS)
     nuts = bayes_engine not in (None, "gibbs")
     with keeping(keep_steps) as analyze_files, progress.analysing("reading, estimating, auditing", nuts=nuts):
-        read_from = source_of(data, judge, oracle, policy_field, prompt_field, covariate or ())
+        read_from = source_of(data, judge, oracle, policy_field, prompt_field, scale, covariate or ())
         result = analyze_files(
             read_from,
             labels=oracle_file,
@@ -288,6 +290,7 @@ def plan(
     oracle_file: OracleFile = None,
     policy_field: PolicyField = None,
     prompt_field: PromptField = None,
+    scale: Scale = None,
     probes: Probes = None,
     calibration_policy: CalibrationPolicy = None,
     covariate: Covariates = None,
@@ -328,7 +331,7 @@ def plan(
     check_out(out, apart=(data, probes), files=FILES)
     secret = salt_of(salt)
     planned = plan_files(
-        source_of(data, judge, oracle, policy_field, prompt_field, covariate or ()),
+        source_of(data, judge, oracle, policy_field, prompt_field, scale, covariate or ()),
         labels=oracle_file,
         budget=budget,
         cost_judge=cost_judge,
