@@ -26,6 +26,7 @@ BLOCK = 1 << 22  # bytes that are parsed at once; a longer record is odd
 SPARSE = 64  # cells for each row, beyond which marking every one costs more than sorting
 # What stands where no row of a prompt says what its rows share; else every prompt needs one.
 ABSENT = {"cohort": ""}
+TWINS = "remove one, name two arms apart, or number the draws of one policy in draw_idx"
 TEXT = pd.StringDtype("pyarrow", na_value=np.nan)
 
 
@@ -288,10 +289,9 @@ def _check_twins(table: pd.DataFrame, columns: Columns) -> None:
         return
     second = int(np.argmax(pd.Series(cell).duplicated().to_numpy()))
     again, first = table.iloc[second], table.iloc[int(np.argmax(cell == cell[second]))]
-    mend = "remove one, name the arms apart, or number the draws of one arm in draw_idx"
     raise DataError(
         f"{place(again)}: policy {again.policy!r}, prompt_id {show(again.prompt_id)}, draw_idx {again.draw_idx} is "
-        f"already in {place(first)}; {mend}"
+        f"already in {place(first)}; {TWINS}"
     )
 
 

@@ -199,6 +199,9 @@ def check_rows(table: pd.DataFrame, covariates: Sequence[str] = ()) -> None:
 
     Ids become text, numbers floats with NaN where missing, ``draw_idx`` integers, flags truth values.
     """
+    if "fold_id" in table and table["fold_id"].dtype.kind == "f":
+        fold = table["fold_id"].to_numpy()
+        stop(table, ~np.isnan(fold) & (fold != np.floor(fold)), "fold_id", FOLDS)
     for field in (name for name in (*KEY[:2], *SHARED) if name in table):
         table[field] = ids(table, field, required=field in KEY)
     if "fold_id" in table and table["fold_id"].notna().any():
@@ -312,7 +315,10 @@ def stop(table: pd.DataFrame, bad: npt.ArrayLike, field: str, mend: str | Callab
     if mask.any():
         row = table.iloc[int(np.argmax(mask))]
         words = mend if isinstance(mend, str) else mend(row)
-        raise DataError(f"{place(row)}: {field} is {show(row.get(field))}; {words}")
+        value = row.get(field)
+        if field in table and isinstance(table[field].dtype, pd.StringDtype) and value != value:
+            value = None  # a missing text
+        raise DataError(f"{place(row)}: {field} is {show(value)}; {words}")
 
 
 def of_prompts(table: pd.DataFrame, field: str) -> pd.Series:

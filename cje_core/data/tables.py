@@ -19,7 +19,9 @@ import pyarrow as pa
 from cje_core.data.columnar import Parsed, parsed_csv, parsed_jsonl, text_column
 from cje_core.data.errors import DataError
 from cje_core.data.fields import (
+    CONTROL,
     FINITE,
+    ONE_LINE,
     READ,
     Foreign,
     Source,
@@ -114,7 +116,8 @@ def load_file(
     """Fields of one file; empty where it has no row."""
     kind = kind_of(path)
     if kind in (*LINES, ".csv") and numbers and (quick := _quick(path, kind, fields, texts, numbers)) is not None:
-        check_columns(quick.columns, str(path), required if kind == ".csv" else ())
+        if kind == ".csv":
+            check_columns(quick.columns, str(path), required)
         table = quick.table.assign(file=str(path), row=np.arange(quick.first, quick.first + len(quick.table)))
         return table, misspelt(path, table, quick.columns, fields, quick.strange)
     if kind in LINES:
@@ -140,6 +143,9 @@ def _quick(
 def strange(path: Path, names: Collection[str], fields: Sequence[str]) -> pd.DataFrame:
     """Columns of a JSONL file that are nearly those which are read: none but where a name is misspelt."""
     near = closest(names, (*fields, *READ))
+    for name in near:
+        if CONTROL.search(name):
+            raise DataError(f"{path}: field {name!r}: {ONE_LINE}")
     return load_jsonl(path, list(near)) if near else pd.DataFrame()
 
 
@@ -155,7 +161,7 @@ def misspelt(
     for name, field in closest(names, (*fields, *READ)).items():
         if name not in held:
             continue
-        lacking = held[name].notna().to_numpy(dtype=bool)
+        lacking = held[name].notna().to_numpy(dtype=bool, copy=True)
         if field in table:
             lacking &= table[field].isna().to_numpy(dtype=bool)
         if lacking.any() and field in VITAL:

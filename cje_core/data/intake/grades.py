@@ -117,7 +117,10 @@ def as_numbers(
         wanting = sorted(held - {name.strip().lower() for name in scale})
         beside = " beside numbers" if any(one is not None for one in numbers) else ""
         shown = line(", ".join(map(repr, wanting)), 120)
-        ask = ",".join(f"{name}=?" for name in wanting[:6])
+        vocabularies = [declared, OPPOSITES]  # of a scale that knows two words or more, its numbers are proposed
+        near = max(vocabularies, key=lambda one: len(held & one.keys()))
+        near = near if len(held & near.keys()) > 1 and len(held) < 2 * len(held & near.keys()) else {}
+        ask = ",".join(f"{name}={near[name]:g}" if name in near else f"{name}=?" for name in wanting[:8])
         return [None] * len(groups), f"it holds the words {shown}{beside}: say what each is worth with scale={ask!r}"
     found = [known[text] if text is not None else one for one, text in zip(numbers, words, strict=True)]
     return _means(groups, found), ""

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import as_text
+from cje_core.data.columnar import TWINS
 from cje_core.data.errors import DataError
 from cje_core.data.fields import Scales, show
 from cje_core.data.files import leave_out_files, records
@@ -153,7 +154,7 @@ class Spill:
                 if (other, earlier) == (name, draw):
                     return DataError(
                         f"{self.path}, row {row}: {said} {show(name)}, draw_idx {draw} is already in "
-                        f"{self.path}, row {before}; remove one or number the draws in draw_idx"
+                        f"{self.path}, row {before}; {TWINS}"
                     )
         (before, other, _), (row, name, _) = found[:2]
         if other == name:

@@ -55,7 +55,7 @@ def test_two_columns_of_one_name() -> None:
         ({"prompt_id": [1.0, np.nan]}, ["row 2", "prompt_id is missing"]),
         ({"prompt_id": [1.5, 2.0]}, ["row 1", "prompt_id is 1.5", "a string or an integer"]),
         ({"judge_score": ["high", 0.5]}, ["row 1", "judge_score is 'high'", "a number is expected"]),
-        ({"judge_score": [0.5, np.nan]}, ["row 2", "judge_score is missing", "leave the row out"]),
+        ({"judge_score": [0.5, np.nan]}, ["row 2", "judge_score is missing", "evaluated=False"]),
         ({"judge_score": [0.5, np.inf]}, ["row 2", "judge_score is inf", "finite"]),
         ({"oracle_label": [True, False]}, ["row 1", "oracle_label is True", "write 1 or 0"]),
         ({"oracle_label": [1, 0], "probe": [True, None]}, ["row 2", "probe is missing", "true or false"]),

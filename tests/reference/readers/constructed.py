@@ -54,7 +54,7 @@ def _phoenix(rng: random.Random) -> list[dict]:
             of = {
                 "span_id": f"{policy}{k:012x}",
                 "identifier": "",
-                "metadata": {"model": policy, "prompt_id": k},
+                "metadata": {"policy": policy, "prompt_id": k},
             }
             result = {"label": None, "score": rng.randint(0, 4) / 4, "explanation": "e"}
             rows.append(of | {"name": "correctness", "annotator_kind": "LLM", "result": result})
