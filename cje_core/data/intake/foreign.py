@@ -13,6 +13,7 @@ import pkgutil
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -60,10 +61,10 @@ class Aggregate(NamedTuple):
     """Mean of a score that a file itself holds."""
 
     file: str
-    policy: str | None  # None: of all policies
     score: str
     name: str  # what the file calls it
     value: float
+    of_prompts: bool = False  # a mean over prompts of the means over their draws
 
 
 class Contents(NamedTuple):
@@ -84,6 +85,7 @@ class Held(NamedTuple):
     wordy: Mapping[str, str]  # what is wanting of each score whose words have no scale
     roles: Mapping[str, str]
     notes: list[tuple[str, str]]
+    apart: list[tuple[str, str, str]]  # file, score, and what is to be said of its mean
 
 
 def readers() -> list[str]:
@@ -146,9 +148,8 @@ def items_of(path: Path, asked: Asked = Asked()) -> Held | None:  # noqa: B008
         raise DataError(f"{path}: {module.TITLE} without any item; give one that has run")
     items, wordy = _graded(contents, asked.scale)
     _check_policies(path, items, contents.roles)
-    notes = [*contents.notes, *_apart(contents.aggregates, items)]
-    notes += [(str(file), "another file beside those that were read") for file in unread]
-    return Held(module.TITLE, items, wordy, contents.roles, notes)
+    notes = [*contents.notes, *((str(file), "another file beside those that were read") for file in unread)]
+    return Held(module.TITLE, items, wordy, contents.roles, notes, _apart(contents.aggregates, items))
 
 
 def foreign(
@@ -291,22 +292,24 @@ def _check_policies(path: Path, items: Sequence[Item], roles: Mapping[str, str])
         )
 
 
-def _apart(aggregates: Sequence[Aggregate], items: Sequence[Item]) -> list[tuple[str, str]]:
+def _apart(aggregates: Sequence[Aggregate], items: Sequence[Item]) -> list[tuple[str, str, str]]:
     """What to say of means that differ from those that the files hold."""
     wanted = {(one.file, one.score) for one in aggregates}
-    values: dict[tuple[str, str | None, str], list[float]] = defaultdict(list)
+    values: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         for name, value in item.scores.items():
             if (item.file, name) in wanted and value is not None and not item.why:
-                values[item.file, item.policy, name].append(value)
-                values[item.file, None, name].append(value)
+                values[item.file, name][item.prompt].append(value)
     found = []
     for one in aggregates:
-        held = values.get((one.file, one.policy, one.score), [])
-        mean = sum(held) / len(held) if held else None
-        if mean is not None and abs(mean - one.value) > APART:
-            said = f"{one.name} of {one.score} in the file is {one.value:.3f}, the mean of the {len(held)} grades read"
-            found.append((one.file, f"{CAUTION}{said} {mean:.3f}: the tool counts others"))
+        held = list(values[one.file, one.score].values())
+        if not held:
+            continue
+        n = sum(map(len, held))
+        mean = sum(map(fmean, held)) / len(held) if one.of_prompts else sum(map(sum, held)) / n
+        if abs(mean - one.value) > APART:
+            said = f"{one.name} of {one.score} in the file is {one.value:.3f}, the mean of the {n} grades read"
+            found.append((one.file, one.score, f"{CAUTION}{said} {mean:.3f}: the tool counts others"))
     return found
 
 
@@ -336,7 +339,8 @@ def _table(path: Path, held: Held, judge: Sequence[str], oracle: Sequence[str]) 
             f"as of prompt {show(kept[0]['prompt_id'])}, and {labelled} others a label, as of {show(first.prompt)}; name "
             "scores of the same responses"
         )
-    gone += [(file, pd.NA, "", "", said, None) for file, said in held.notes]
+    notes = [*held.notes, *((file, said) for file, name, said in held.apart if name in of_judge | of_oracle)]
+    gone += [(file, pd.NA, "", "", said, None) for file, said in notes]
     table = pd.DataFrame(kept).astype(object)
     table["row"] = table["row"].astype(int)
     left_out = pd.DataFrame(gone, columns=[*LEFT_OUT, LABEL])

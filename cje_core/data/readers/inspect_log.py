@@ -246,8 +246,8 @@ def _aggregates(log: Log) -> Iterator[Aggregate]:
         for metric, one in (metrics if isinstance(metrics, dict) else {}).items():
             value = number(one.get("value")) if isinstance(one, dict) else None
             if metric in MEANS and value is not None:
-                yield Aggregate(str(log.path), None, name, metric, value)
-                yield Aggregate(str(log.path), None, f"{scorer}/{name}", metric, value)
+                for full in (name, f"{scorer}/{name}"):
+                    yield Aggregate(str(log.path), full, metric, value, of_prompts=True)
 
 
 def _read(file: File, responses: bool) -> tuple[dict[str, Any], list[Any]]:

@@ -125,4 +125,4 @@ def _aggregates(path: Path, task: str) -> Iterator[Aggregate]:
         return
     for name, value in held.items() if isinstance(held, dict) else ():
         if "," in name and not name.partition(",")[0].endswith("_stderr") and number(value) is not None:
-            yield Aggregate(str(path), None, name, f"result in {beside.name}", float(value))
+            yield Aggregate(str(path), name, f"result in {beside.name}", float(value))

@@ -266,7 +266,7 @@ def _aggregates(results: Sequence[Result]) -> list[Aggregate]:
                 if (score := number(value)) is not None:
                     held[str(one.path), name].append(score)
     return [
-        Aggregate(file, None, name, "mean of namedScores", sum(values) / len(values))
+        Aggregate(file, name, "mean of namedScores", sum(values) / len(values))
         for (file, name), values in held.items()
     ]
 

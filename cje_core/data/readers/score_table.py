@@ -81,7 +81,7 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
         notes.append((rows[0].file, said))
     asked_for = [asked.policy, f"metadata.{asked.policy}"] if asked.policy else []
     policy_fields = asked_for or _policy_fields(rows)
-    by_annotator = _by_annotator(rows)
+    by_annotator, indexed = _by_annotator(rows), _indexed(rows)
     made = []
     named: dict[str, list[Row]] = defaultdict(list)
     texts: Counter[tuple[str, str]] = Counter()
@@ -95,7 +95,7 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             named_by(asked.prompt, [own[0].held], own[0].where, "prompt")
         scores: dict[str, list[Any]] = defaultdict(list)
         for row in own:
-            name, grade = _grade(row, by_annotator)
+            name, grade = _grade(row, by_annotator, indexed)
             if grade is _NO_SCORE:
                 texts[row.file, name] += 1
             else:
@@ -150,7 +150,7 @@ def _responses(rows: Sequence[Row]) -> tuple[dict[str, list[Row]], int]:
         for row in own:
             # Scores on a trace and on the one observation in it are of the same response.
             apart = len(parts) > 1 and row.part is not None
-            responses[row.part if apart and row.part is not None else trace].append(row)
+            responses[f"{trace}/{row.part}" if apart else trace].append(row)
     return responses, levels
 
 
@@ -223,7 +223,19 @@ def _by_annotator(rows: Sequence[Row]) -> dict[tuple[str, str | None], str]:
     return found
 
 
-def _grade(row: Row, by_annotator: Mapping[tuple[str, str | None], str]) -> tuple[str, Any]:
+def _indexed(rows: Sequence[Row]) -> set[tuple[str, str | None]]:
+    """Scores whose numbers are places in a list: the good word always stands beside 0, the bad one beside 1."""
+    pairs: dict[tuple[str, str | None], set[tuple[float, float | None]]] = defaultdict(set)
+    for row in rows:
+        worth = OPPOSITES.get(word(_first(row.held, WORD)) or "")
+        if worth is not None:
+            pairs[text_of(_first(row.held, NAME)), _source(row)].add((worth, number(_first(row.held, NUMBER))))
+    return {key for key, held in pairs.items() if held == {(1.0, 0.0), (0.0, 1.0)}}
+
+
+def _grade(
+    row: Row, by_annotator: Mapping[tuple[str, str | None], str], indexed: set[tuple[str, str | None]]
+) -> tuple[str, Any]:
     """Name and grade of a score; a category is its name."""
     name, source = text_of(_first(row.held, NAME)), _source(row)
     full = name if source is None else f"{name}@{source}"
@@ -239,7 +251,7 @@ def _grade(row: Row, by_annotator: Mapping[tuple[str, str | None], str]) -> tupl
         return full, _NO_SCORE
     if kind == "" and word(_first(row.held, CATEGORY)) is not None:  # the number beside it is an index
         return full, named
-    if named is not None and OPPOSITES.get(word(named) or "", number(value)) != number(value):
+    if named is not None and (name, source) in indexed:
         return full, named
     if number(value) is None and (named is not None or value is not None):
         return full, named if word(value) is None else value

@@ -198,7 +198,7 @@ def test_a_directory_by_columns_is_one_by_records(tmp_path: Path, monkeypatch: p
         (['{"prompt_id": 1, "judge_score": 0}', '{"prompt_id": "1", "judge_score": 0}'], False),
         (['{"prompt_id": "a", "judge_score": 0}{"prompt_id": "b", "judge_score": 0}'], False),
         (['{"metadata": {"prompt_id": "a"}, "judge_score": 0.5}'], True),
-        (['{"\\u006detadata": {"prompt_id": "a"}, "judge_score": 0.5}'], False),
+        (['{"\\u006detadata": {"prompt_id": "a"}, "judge_score": 0.5}'], True),
         (['{"metadata": {"prompt_id": "a"}, "judge_score": 0.5, "metadata": {"prompt_id": "b"}}'], False),
         (['{"metadata": {"prompt_id": "a", "prompt_id": "b"}, "judge_score": 0.5}'], False),
         (['{"prompt_id": "a", "prompt_id": "b", "judge_score": 0.5}'], False),
