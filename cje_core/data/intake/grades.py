@@ -120,7 +120,7 @@ def as_numbers(
         vocabularies = [declared, OPPOSITES]  # of a scale that knows two words or more, its numbers are proposed
         near = max(vocabularies, key=lambda one: len(held & one.keys()))
         near = near if len(held & near.keys()) > 1 and len(held) < 2 * len(held & near.keys()) else {}
-        ask = ",".join(f"{name}={near[name]:g}" if name in near else f"{name}=?" for name in wanting[:8])
+        ask = line(",".join(f"{name}={near[name]:g}" if name in near else f"{name}=?" for name in wanting[:8]), 120)
         return [None] * len(groups), f"it holds the words {shown}{beside}: say what each is worth with scale={ask!r}"
     found = [known[text] if text is not None else one for one, text in zip(numbers, words, strict=True)]
     return _means(groups, found), ""
