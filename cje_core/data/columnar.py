@@ -123,7 +123,11 @@ def _objects(raw: bytes, texts: Sequence[str], numbers: Sequence[str]) -> pa.Tab
     import pyarrow.json
 
     places = _first_records(raw)
-    wanted = {**dict.fromkeys(texts, pa.string()), **dict.fromkeys(numbers, pa.float64()), "probe": pa.bool_()}
+    wanted = {
+        **dict.fromkeys(texts, pa.string()),
+        **dict.fromkeys(numbers, pa.float64()),
+        "probe": pa.bool_(),
+    }
     for field in texts:  # ids may be integers
         if {type(place.get(field)) for place in places} - {type(None)} == {int}:
             wanted[field] = pa.int64()
@@ -183,7 +187,11 @@ def parsed_csv(
         names = ends[: ends.find(b"\n")].decode().split(",")
         _odd_if(len(set(names)) < len(names) or "" in names)
         near = closest(names, known)
-        kinds = {f: pa.string() if f in (*texts, *near) else pa.float64() for f in (*texts, *numbers, *near) if f in names}
+        kinds = {
+            f: pa.string() if f in (*texts, *near) else pa.float64()
+            for f in (*texts, *numbers, *near)
+            if f in names
+        }
         table = pyarrow.csv.read_csv(
             pa.BufferReader(ends),
             read_options=pyarrow.csv.ReadOptions(use_threads=False),
@@ -198,7 +206,9 @@ def parsed_csv(
             elif field != "prompt_id":  # an empty cell is a missing name, but a legal prompt_id
                 at = table.column_names.index(field)
                 empty = pc.equal(table[field], "")
-                table = table.set_column(at, field, pc.if_else(empty, pa.scalar(None, pa.string()), table[field]))
+                table = table.set_column(
+                    at, field, pc.if_else(empty, pa.scalar(None, pa.string()), table[field])
+                )
         parsed = _parsed(table, texts, numbers, known, 2)
         return parsed._replace(columns=names)
     except (_Odd, pa.ArrowException, UnicodeDecodeError):
@@ -229,7 +239,9 @@ def _parsed(
         else:
             columns[field] = pd.Series(text_column(column))
     frame = pd.DataFrame(columns)
-    return Parsed(frame.drop(columns=list(near), errors="ignore"), names, frame[[n for n in near if n in frame]], first)
+    return Parsed(
+        frame.drop(columns=list(near), errors="ignore"), names, frame[[n for n in near if n in frame]], first
+    )
 
 
 def text_column(values: pa.Array | pa.ChunkedArray) -> pd.api.extensions.ExtensionArray:
@@ -237,7 +249,9 @@ def text_column(values: pa.Array | pa.ChunkedArray) -> pd.api.extensions.Extensi
     if pa.types.is_integer(values.type):
         values = values.cast(pa.string())
     return pd.arrays.ArrowStringArray(
-        pa.chunked_array([values] if isinstance(values, pa.Array) else values.chunks, values.type).cast(pa.large_string()),
+        pa.chunked_array([values] if isinstance(values, pa.Array) else values.chunks, values.type).cast(
+            pa.large_string()
+        ),
         dtype=TEXT,
     )
 
@@ -267,7 +281,9 @@ def columns_of(table: pd.DataFrame, covariates: Sequence[str] = ()) -> Columns:
         if name in ("judge_score", *covariates) or not np.isnan(values).all()
     }  # fmt: skip
     probe = table["probe"].to_numpy(dtype=bool) if "probe" in table else np.zeros(len(table), dtype=bool)
-    evaluated = table["evaluated"].to_numpy(dtype=bool) if "evaluated" in table else np.ones(len(table), dtype=bool)
+    evaluated = (
+        table["evaluated"].to_numpy(dtype=bool) if "evaluated" in table else np.ones(len(table), dtype=bool)
+    )
     columns = Columns(policy, prompt, draw, draws, numbers, probe, evaluated, {})
     _check_twins(table, columns)
     for field in SHARED:
@@ -297,14 +313,22 @@ def _check_twins(table: pd.DataFrame, columns: Columns) -> None:
 
 def codes_of(column: pd.Series) -> Codes:
     """Text as codes into sorted names, each of which is used."""
-    values = pa.array(column.array if column.dtype == TEXT else column.tolist(), pa.large_string(), from_pandas=True)
+    values = pa.array(
+        column.array if column.dtype == TEXT else column.tolist(), pa.large_string(), from_pandas=True
+    )
     encoded = pa.chunked_array([values] if isinstance(values, pa.Array) else values.chunks).combine_chunks()
-    encoded = encoded.dictionary_encode() if isinstance(encoded, pa.Array) else encoded.chunk(0).dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()  # by bytes of UTF-8, which is the order of code points
+    encoded = (
+        encoded.dictionary_encode() if isinstance(encoded, pa.Array) else encoded.chunk(0).dictionary_encode()
+    )
+    order = pc.sort_indices(
+        encoded.dictionary
+    ).to_numpy()  # by bytes of UTF-8, which is the order of code points
     rank = np.empty(len(order) + 1, dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     rank[-1] = -1
-    codes = encoded.indices.fill_null(len(order)).to_numpy() if encoded.null_count else encoded.indices.to_numpy()
+    codes = (
+        encoded.indices.fill_null(len(order)).to_numpy() if encoded.null_count else encoded.indices.to_numpy()
+    )
     return Codes(rank[codes], encoded.dictionary.take(pa.array(order)))
 
 

@@ -284,9 +284,13 @@ def check_scale(table: pd.DataFrame, field: str, scale: tuple[float, float]) -> 
 def _check_unit_policy(table: pd.DataFrame, field: str, scale: tuple[float, float]) -> None:
     """Stop where one policy has fractions of 1 and another has not, on a scale up to 10 or more."""
     values = table[field].to_numpy(dtype=float)
-    kinds = table.assign(above=values > 1, outside=(values < 0) | (values > 1), fraction=values != np.floor(values))
+    kinds = table.assign(
+        above=values > 1, outside=(values < 0) | (values > 1), fraction=values != np.floor(values)
+    )
     groups = kinds.groupby(["file", "policy"], sort=True, observed=True)
-    held = groups.agg(n=(field, "size"), above=("above", "mean"), out=("outside", "any"), part=("fraction", "any"))
+    held = groups.agg(
+        n=(field, "size"), above=("above", "mean"), out=("outside", "any"), part=("fraction", "any")
+    )
     unit = (held["n"] >= 10) & ~held["out"] & held["part"]
     if unit.any() and (held["above"] >= 0.9).any():
         file, policy = unit.index[unit.to_numpy(dtype=bool)][0]

@@ -135,7 +135,9 @@ def read(
     logs = None
     shared: dict[str, npt.NDArray[Any]] = {}
     if logged is not None:
-        logs, shared = read_logged(Path(logged), policies, prompts.to_pylist(), scales, covariates, left_out, salt)
+        logs, shared = read_logged(
+            Path(logged), policies, prompts.to_pylist(), scales, covariates, left_out, salt
+        )
     data = from_columns(
         columns,
         covariates=covariates,
@@ -214,7 +216,9 @@ def records(
     for gone in left_out:
         if LABEL in gone:
             check_scale(gone, LABEL, scales[LABEL])
-    if ungraded.any():  # a judge fails more often on some responses than on others: they are counted, with their labels
+    if (
+        ungraded.any()
+    ):  # a judge fails more often on some responses than on others: they are counted, with their labels
         columns_of(table)
         leave_out(left_out, table[ungraded], f"{UNGRADED}judge_score gave no number", LABEL)
         table = table[~ungraded].reset_index(drop=True)

@@ -115,7 +115,11 @@ def load_file(
 ) -> tuple[pd.DataFrame, Remarks]:
     """Fields of one file; empty where it has no row."""
     kind = kind_of(path)
-    if kind in (*LINES, ".csv") and numbers and (quick := _quick(path, kind, fields, texts, numbers)) is not None:
+    if (
+        kind in (*LINES, ".csv")
+        and numbers
+        and (quick := _quick(path, kind, fields, texts, numbers)) is not None
+    ):
         if kind == ".csv":
             check_columns(quick.columns, str(path), required)
         table = quick.table.assign(file=str(path), row=np.arange(quick.first, quick.first + len(quick.table)))
@@ -137,7 +141,9 @@ def _quick(
 ) -> Parsed | None:
     """Typed columns of a file in which nothing is odd, else None."""
     parse = parsed_csv if kind == ".csv" else parsed_jsonl
-    return parse(path, [f for f in fields if f in texts], [f for f in fields if f in numbers], (*fields, *READ))
+    return parse(
+        path, [f for f in fields if f in texts], [f for f in fields if f in numbers], (*fields, *READ)
+    )
 
 
 def strange(path: Path, names: Collection[str], fields: Sequence[str]) -> pd.DataFrame:
@@ -345,7 +351,11 @@ def _typed(part: Part, fields: Sequence[str], texts: Sequence[str]) -> pd.DataFr
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         kind = column.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or (name in texts and pa.types.is_integer(kind)):
+        if (
+            pa.types.is_string(kind)
+            or pa.types.is_large_string(kind)
+            or (name in texts and pa.types.is_integer(kind))
+        ):
             table[name] = text_column(column)
         elif pa.types.is_floating(kind) or (pa.types.is_integer(kind) and name not in texts):
             table[name] = column.to_numpy().astype(float)

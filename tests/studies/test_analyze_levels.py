@@ -141,9 +141,7 @@ def test_gates_that_warn_are_printed_with_what_to_do() -> None:
 
 def test_labels_that_may_have_missed_rare_failures_carry_a_caution() -> None:
     """In terminal, page and JSON, for the policy whose labels show no drop, and only for it."""
-    result = analyze(
-        rare_drops.simulate(n=300, oracle_fraction=0.1, drops={"base": 0.2, "same": 0.0}, rng=1)
-    )
+    result = analyze(rare_drops.simulate(n=300, oracle_fraction=0.1, drops={"base": 0.2, "same": 0.0}, rng=1))
     records = to_json(result)["policies"]
     bound = records["same"]["unseen_bound"]
     share = 1 - 0.05 ** (1 / 30)

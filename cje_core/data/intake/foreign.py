@@ -1,10 +1,10 @@
 """Files of other tools: which reader knows one, which scores it holds, which of them are the judge's and the oracle's.
 
-A reader is a module of `cje_core.data.readers` with ``TITLE``, ``ROLES``, ``knows(file)`` and ``read(files, asked)``: it
-makes an `Item` of each response that a tool wrote, with every grade by its name as it stands in the file. What is common
-to all is done here, on all items: words become numbers by a declared scale, names are matched, the mean of a score is
-compared with the one that the file holds, items without a judge's number are left out with the reason, and the rest are
-a table of responses, which goes through the checks of every table.
+A reader is a module of `cje_core.data.readers` with ``TITLE``, ``ROLES``, ``knows(file)`` and ``read(files, asked)``:
+it makes an `Item` of each response that a tool wrote, with every grade by its name as it stands in the file. What is
+common to all is done here, on all items: words become numbers by a declared scale, names are matched, the mean of a
+score is compared with the one that the file holds, items without a judge's number are left out with the reason, and the
+rest are a table of responses, which goes through the checks of every table.
 """
 
 import fnmatch
@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -25,10 +25,13 @@ from cje_core.data.intake.grades import Scale, as_numbers
 from cje_core.data.intake.names import CAUTION
 from cje_core.data.intake.recognize import File, files_in, is_readable_kind
 
+NO_SCALE: Scale = MappingProxyType({})
 READERS = "cje_core.data.readers"
 UNGRADED = "ungraded: "  # begins the reason of an item that was read, and has no number of the judge
 UNUSABLE = "unusable: "  # of one that the tool itself gave up
-SUPERSEDED = "superseded: "  # of one that a later attempt of the same run repeats: it is no response of its own
+SUPERSEDED = (
+    "superseded: "  # of one that a later attempt of the same run repeats: it is no response of its own
+)
 LABEL = "oracle_label"  # a further column of what is left out, where an item without a score has a label
 APART = 0.005  # a mean that differs more from the file's own differs by more than its rounding
 FEW = 10  # responses from which a policy of its own for each of them is a field misread
@@ -40,7 +43,7 @@ class Asked(NamedTuple):
     responses: bool = False  # whether the texts are needed
     policy: str | None = None  # field that names the policy
     prompt: str | None = None  # field that names the prompt
-    scale: Scale = {}  # number of each word that is a grade
+    scale: Scale = NO_SCALE  # number of each word that is a grade
 
 
 class Item(NamedTuple):
@@ -71,10 +74,10 @@ class Contents(NamedTuple):
     """What a reader makes of files."""
 
     items: list[Item]
-    roles: Mapping[str, str] = {}  # which fields of these files became policy, prompt, draw
+    roles: Mapping[str, str] = MappingProxyType({})  # which fields of these files became policy, prompt, draw
     notes: Sequence[tuple[str, str]] = ()  # file, and what is to be said of it
     aggregates: Sequence[Aggregate] = ()
-    scale: Scale = {}  # number of each word that the tool declares
+    scale: Scale = NO_SCALE  # number of each word that the tool declares
 
 
 class Held(NamedTuple):
@@ -277,7 +280,9 @@ def _graded(contents: Contents, scale: Scale) -> tuple[list[Item], dict[str, str
         numbers[name] = iter(found)
         if wanting:
             wordy[name] = wanting
-    items = [item._replace(scores={name: next(numbers[name]) for name in item.scores}) for item in contents.items]
+    items = [
+        item._replace(scores={name: next(numbers[name]) for name in item.scores}) for item in contents.items
+    ]
     return items, wordy
 
 
@@ -308,7 +313,9 @@ def _apart(aggregates: Sequence[Aggregate], items: Sequence[Item]) -> list[tuple
         n = sum(map(len, held))
         mean = sum(map(fmean, held)) / len(held) if one.of_prompts else sum(map(sum, held)) / n
         if abs(mean - one.value) > APART:
-            said = f"{one.name} of {one.score} in the file is {one.value:.3f}, the mean of the {n} grades read"
+            said = (
+                f"{one.name} of {one.score} in the file is {one.value:.3f}, the mean of the {n} grades read"
+            )
             found.append((one.file, one.score, f"{CAUTION}{said} {mean:.3f}: the tool counts others"))
     return found
 
@@ -336,8 +343,8 @@ def _table(path: Path, held: Held, judge: Sequence[str], oracle: Sequence[str]) 
         first = next(item for item in held.items if _mean(item.scores, of_oracle) is not None)
         raise DataError(
             f"{path}: {_listed(judge)} and {_listed(oracle)} share no response: {len(kept)} have a score of the judge, "
-            f"as of prompt {show(kept[0]['prompt_id'])}, and {labelled} others a label, as of {show(first.prompt)}; name "
-            "scores of the same responses"
+            f"as of prompt {show(kept[0]['prompt_id'])}, and {labelled} others a label, as of {show(first.prompt)}; "
+            "name scores of the same responses"
         )
     notes = [*held.notes, *((file, said) for file, name, said in held.apart if name in of_judge | of_oracle)]
     gone += [(file, pd.NA, "", "", said, None) for file, said in notes]

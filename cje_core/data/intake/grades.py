@@ -58,7 +58,9 @@ def word(value: Any) -> str | None:
     return None if text in NOTHING or text in ("inf", "-inf", "infinity", "-infinity") else text
 
 
-def scale_of(words: set[str], numbers: set[float], declared: Scale, scale: Scale) -> dict[str, float | None] | None:
+def scale_of(
+    words: set[str], numbers: set[float], declared: Scale, scale: Scale
+) -> dict[str, float | None] | None:
     """Number of each word of a score; None where no scale knows all of them.
 
     Parameters
@@ -91,9 +93,7 @@ def scale_of(words: set[str], numbers: set[float], declared: Scale, scale: Scale
     return None
 
 
-def as_numbers(
-    values: Sequence[Any], declared: Scale, scale: Scale
-) -> tuple[list[float | None], str]:
+def as_numbers(values: Sequence[Any], declared: Scale, scale: Scale) -> tuple[list[float | None], str]:
     """Numbers of one score's grades, None where there is none, and what is wanting where words have no scale.
 
     Examples
@@ -117,11 +117,18 @@ def as_numbers(
         wanting = sorted(held - {name.strip().lower() for name in scale})
         beside = " beside numbers" if any(one is not None for one in numbers) else ""
         shown = line(", ".join(map(repr, wanting)), 120)
-        vocabularies = [declared, OPPOSITES]  # of a scale that knows two words or more, its numbers are proposed
+        vocabularies = [
+            declared,
+            OPPOSITES,
+        ]  # of a scale that knows two words or more, its numbers are proposed
         near = max(vocabularies, key=lambda one: len(held & one.keys()))
         near = near if len(held & near.keys()) > 1 and len(held) < 2 * len(held & near.keys()) else {}
-        ask = line(",".join(f"{name}={near[name]:g}" if name in near else f"{name}=?" for name in wanting[:8]), 120)
-        return [None] * len(groups), f"it holds the words {shown}{beside}: say what each is worth with scale={ask!r}"
+        ask = line(
+            ",".join(f"{name}={near[name]:g}" if name in near else f"{name}=?" for name in wanting[:8]), 120
+        )
+        return [None] * len(
+            groups
+        ), f"it holds the words {shown}{beside}: say what each is worth with scale={ask!r}"
     found = [known[text] if text is not None else one for one, text in zip(numbers, words, strict=True)]
     return _means(groups, found), ""
 

@@ -7,13 +7,25 @@ import numpy as np
 import pandas as pd
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import KEY, LEFT_OUT, check_columns, check_scale, ids, leave_out, numbers, show, stop
+from cje_core.data.fields import (
+    KEY,
+    LEFT_OUT,
+    check_columns,
+    check_scale,
+    ids,
+    leave_out,
+    numbers,
+    show,
+    stop,
+)
 from cje_core.data.intake.names import CAUTION
 from cje_core.data.intake.recognize import File
 from cje_core.data.tables import load_file
 
 # Columns that say which response a label is of, and are none of those that are joined by; those of who labelled it.
-KEYS = re.compile(r"(^|_)(id|ids|idx|index|epoch|draw|sample|repeat|repetition|trial|attempt|turn|run|seed|model|key)$")
+KEYS = re.compile(
+    r"(^|_)(id|ids|idx|index|epoch|draw|sample|repeat|repetition|trial|attempt|turn|run|seed|model|key)$"
+)
 WHO = re.compile(r"annotator|rater|labell?er|author|user|worker|reviewer|batch|session|project|task")
 FIELDS = ("policy", "prompt_id", "draw_idx", "oracle_label", "label_prob")
 
@@ -28,7 +40,8 @@ def join_labels(
     table : DataFrame
         Responses, checked: ``policy, prompt_id, draw_idx, oracle_label, label_prob``.
     path : path
-        JSONL, CSV or Parquet of ``prompt_id``, ``oracle_label``, optional ``draw_idx`` (may be absent where a prompt has one draw), ``label_prob``, and
+        JSONL, CSV or Parquet of ``prompt_id``, ``oracle_label``, optional ``draw_idx`` (needed where a prompt has
+        several draws), ``label_prob``, and
         ``policy``, which may be left out where there is one.
     left_out : list
         Gets the labels of no response.
@@ -60,10 +73,16 @@ def join_labels(
         labels,
         labels["draw_idx"].isna().to_numpy() & (of_label > 1),
         "draw_idx",
-        lambda row: f"prompt_id {show(row.prompt_id)} has several draws: say which of them the label is of, counted from 0",
+        lambda row: (
+            f"prompt_id {show(row.prompt_id)} has several draws: say which of them the label is of, counted from 0"
+        ),
     )
     only = table.drop_duplicates(["policy", "prompt_id"]).set_index(["policy", "prompt_id"])["draw_idx"]
-    of_only = only.reindex(pd.MultiIndex.from_frame(labels[["policy", "prompt_id"]])).fillna(0).to_numpy(dtype=float)
+    of_only = (
+        only.reindex(pd.MultiIndex.from_frame(labels[["policy", "prompt_id"]]))
+        .fillna(0)
+        .to_numpy(dtype=float)
+    )
     labels["draw_idx"] = np.where(labels["draw_idx"].isna(), of_only, labels["draw_idx"])
     stop(
         labels, labels.duplicated(KEY), "oracle_label", "the same response is labelled above; keep one label"

@@ -159,7 +159,9 @@ def files_in(path: Path) -> list[File]:
         if not hidden and file.is_file():
             found.append(File(file))
             if len(found) > MOST_FILES:
-                raise DataError(f"{path}: more than {MOST_FILES:,} files lie in it; give a directory nearer to them")
+                raise DataError(
+                    f"{path}: more than {MOST_FILES:,} files lie in it; give a directory nearer to them"
+                )
     return sorted(found, key=lambda file: file.path)
 
 

@@ -1,9 +1,10 @@
 """A Parquet file larger than memory, read once: its responses apart by prompt in temporary files, its labels kept.
 
-Batches are checked by `cje_core.data.files.records`, as a whole file is. Of a response nothing is needed but its policy, its score and
-which prompt it belongs to, a 64-bit hash of the id: 14 bytes on disk (18 where scores are doubles). The files are
-ranges of hashes, so all responses of a prompt lie in one of them, and each fits in memory (`Spill.prompts`). They are
-deleted when they are closed, even by a crash; they lie where Python puts temporary files (``TMPDIR``).
+Batches are checked by `cje_core.data.files.records`, as a whole file is. Of a response nothing is needed but its
+policy, its score and which prompt it belongs to, a 64-bit hash of the id: 14 bytes on disk (18 where scores are
+doubles). The files are ranges of hashes, so all responses of a prompt lie in one of them, and each fits in memory
+(`Spill.prompts`). They are deleted when they are closed, even by a crash; they lie where Python puts temporary files
+(``TMPDIR``).
 
 What a batch comes to (`Share`) depends on its rows alone, so batches may be read elsewhere, as the tasks of a Dask
 graph (`cje_core.data.large.on_dask`); they are added here in the order of the file, to the same bits.
@@ -271,7 +272,9 @@ def _batch(part: Part, scales: Scales, left_out: list[pd.DataFrame]) -> Batch:
     nothing = np.full(len(columns.probe), np.nan)
     score, label, prob = (columns.numbers.get(name, nothing) for name in VALUES)
     policy, prompt = columns.policy, columns.prompt
-    return Batch(policy.names.to_pylist(), prompt.names, policy.codes, prompt.codes, score, label, prob, columns.probe)
+    return Batch(
+        policy.names.to_pylist(), prompt.names, policy.codes, prompt.codes, score, label, prob, columns.probe
+    )
 
 
 def _refuse(path: Path, given: Iterable[str]) -> None:

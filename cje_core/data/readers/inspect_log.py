@@ -101,15 +101,23 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             if key in items:
                 before, earlier = items[key]
                 _check_attempts(before, earlier, item, log)
-                again.append(before._replace(scores={}, why=f"{SUPERSEDED}{log.path.name} is a later attempt"))
+                again.append(
+                    before._replace(scores={}, why=f"{SUPERSEDED}{log.path.name} is a later attempt")
+                )
             items[key] = item, log
     notes = []
     if edits:
-        notes.append((str(logs[0].path), f"{edits} samples have a grade changed by hand: it is the score NAME{EDIT}"))
+        notes.append(
+            (str(logs[0].path), f"{edits} samples have a grade changed by hand: it is the score NAME{EDIT}")
+        )
     role = asked.policy or "eval.model" + "".join(f" and {name}" for name in differ)
     return Contents(
         [item for item, _ in items.values()] + again,
-        {"policy": role, "prompt": asked.prompt or "sample.id" + " and eval.task" * several, "draw": "sample.epoch"},
+        {
+            "policy": role,
+            "prompt": asked.prompt or "sample.id" + " and eval.task" * several,
+            "draw": "sample.epoch",
+        },
         notes,
         [one for log in logs for one in _aggregates(log)],
         SCALE,
@@ -160,9 +168,9 @@ def _check_attempts(before: Item, earlier: Log, item: Item, log: Log) -> None:
     """Stop where both logs of one sample ended well, or one log has it twice."""
     if earlier is log or earlier.header.get("status") == "success":
         raise DataError(
-            f"{item.file}, sample {item.row}: policy {show(item.policy)}, id {show(item.prompt)}, epoch {item.draw + 1} is "
-            f"already in {before.file}, sample {before.row}: keep one of the two runs, or name what tells them apart with "
-            "policy_field=NAME"
+            f"{item.file}, sample {item.row}: policy {show(item.policy)}, id {show(item.prompt)}, epoch "
+            f"{item.draw + 1} is already in {before.file}, sample {before.row}: keep one of the two runs, or name what "
+            "tells them apart with policy_field=NAME"
         )
 
 

@@ -49,7 +49,11 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             where = f"{path}, row {row}"
             if record.get("doc_id") is None:
                 raise DataError(f"{where}: doc_id is missing; every sample has one")
-            prompt = named_by(asked.prompt, [record], where, "prompt") if asked.prompt else text_of(record["doc_id"])
+            prompt = (
+                named_by(asked.prompt, [record], where, "prompt")
+                if asked.prompt
+                else text_of(record["doc_id"])
+            )
             policy = named_by(asked.policy, [record], where, "policy") if asked.policy else directory
             scores = _scores(record, str(path), lists)
             key = policy, f"{task}/" * several + prompt
@@ -59,16 +63,22 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
                 continue
             found[key] = Item(str(path), row, *key, scores, response=_response(record))
     aggregates = [one for path, task in tasks.items() for one in _aggregates(path, task)]
-    roles = {"policy": asked.policy or "the directory of the file", "prompt": asked.prompt or "doc_id", "draw": "none"}
-    return Contents(list(found.values()), roles, [(file, said) for (file, _), said in lists.items()], aggregates)
+    roles = {
+        "policy": asked.policy or "the directory of the file",
+        "prompt": asked.prompt or "doc_id",
+        "draw": "none",
+    }
+    return Contents(
+        list(found.values()), roles, [(file, said) for (file, _), said in lists.items()], aggregates
+    )
 
 
 def _check_new(item: Item, scores: Mapping[str, Any], path: Path, row: int) -> None:
     """Stop at a second line of one document and filter, and at a second run."""
     if item.file != str(path):
         raise DataError(
-            f"{path}, row {row}: document {show(item.prompt)} of {show(item.policy)} is already in {item.file}: two runs of "
-            "one task; keep the one that counts, or give the directory of one run"
+            f"{path}, row {row}: document {show(item.prompt)} of {show(item.policy)} is already in {item.file}: two "
+            "runs of one task; keep the one that counts, or give the directory of one run"
         )
     for name in scores.keys() & item.scores.keys():
         raise DataError(

@@ -53,7 +53,10 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             known = [won for won in outcomes if won is not None]
             # One order of two that failed says nothing: it would count the other order's verdict in full.
             won = sum(known) / len(known) if len(known) == len(outcomes) else None
-            for model, opponent, share in ((*models, won), (*models[::-1], None if won is None else 1.0 - won)):
+            for model, opponent, share in (
+                (*models, won),
+                (*models[::-1], None if won is None else 1.0 - won),
+            ):
                 key = model, question, f"{question}{turn}, against {opponent}"
                 places.setdefault(key, (str(path), row))
                 wins.setdefault(key, defaultdict(list))[judge].append(share)
@@ -63,7 +66,9 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
         scores = {judge: _mean(values) for judge, values in judges.items()}
         items.append(Item(*places[key], model, prompt, scores, cluster=question))
     prompt_role = f"{asked.prompt or 'question_id'}, turn and opponent"
-    return Contents(items, {"policy": "both models", "prompt": prompt_role, "draw": "none: rows are averaged"})
+    return Contents(
+        items, {"policy": "both models", "prompt": prompt_role, "draw": "none: rows are averaged"}
+    )
 
 
 def _outcomes(path: Path, row: int, record: dict[str, Any]) -> tuple[tuple[str, str], list[float | None]]:
@@ -73,7 +78,9 @@ def _outcomes(path: Path, row: int, record: dict[str, Any]) -> tuple[tuple[str, 
             models = text_of(record[first]), text_of(record[second])
             if models[0] == models[1]:
                 raise DataError(f"{path}, row {row}: {models[0]!r} is compared with itself; drop the row")
-            return models, [_won(record.get(n), (first, second), models, f"{path}, row {row}") for n in winners]
+            return models, [
+                _won(record.get(n), (first, second), models, f"{path}, row {row}") for n in winners
+            ]
     raise DataError(f"{path}, row {row}: a model is missing; a comparison has two")
 
 
@@ -88,7 +95,9 @@ def _won(winner: Any, sides: tuple[str, str], models: tuple[str, str], where: st
     if word.lower().startswith("tie") or word.lower() in TIES:
         return 0.5
     if word.lower() not in FAILED:
-        raise DataError(f"{where}: winner {show(winner)} is neither model, nor a tie, nor an error; correct it")
+        raise DataError(
+            f"{where}: winner {show(winner)} is neither model, nor a tie, nor an error; correct it"
+        )
     return None
 
 

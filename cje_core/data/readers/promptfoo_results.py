@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 
 from cje_core.data.errors import DataError
 from cje_core.data.fields import show
-from cje_core.data.intake.foreign import UNUSABLE, Aggregate, Asked, Contents, Item, field_of, named_by, text_of
+from cje_core.data.intake.foreign import (
+    UNUSABLE,
+    Aggregate,
+    Asked,
+    Contents,
+    Item,
+    field_of,
+    named_by,
+    text_of,
+)
 from cje_core.data.intake.grades import number
 from cje_core.data.intake.recognize import File
 from cje_core.data.intake.rows import rows_of
@@ -25,7 +34,7 @@ ROLES = {
     "policy": "`provider`, with its prompt template or configuration where one provider has several (`promptIdx`)",
     "prompt": "`testIdx`, the variables of the test",
     "draw": "repeats of a test",
-    "scores": "`metric` (weighted mean of its assertions), type of an assertion, named score; `human` is the rating by hand",
+    "scores": "`metric` (weighted mean of its assertions), type of an assertion, named score; `human`: rating by hand",
     "left out": "calls that ended with an error; grades under `graderError` are none",
 }
 HUMAN = "human"
@@ -91,7 +100,11 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             )
         )
         draws[key] += 1
-    roles = {"policy": asked.policy or role, "prompt": asked.prompt or "testIdx and vars", "draw": "repeats of a test"}
+    roles = {
+        "policy": asked.policy or role,
+        "prompt": asked.prompt or "testIdx and vars",
+        "draw": "repeats of a test",
+    }
     return Contents(items, roles, aggregates=_aggregates(results))
 
 
@@ -173,7 +186,8 @@ def _key(own: Sequence[Result]) -> str:
     shared = {
         name: value
         for name, value in variables[0].items()
-        if name.lower().replace("_", "") not in FILLED and all(other.get(name) == value for other in variables)
+        if name.lower().replace("_", "") not in FILLED
+        and all(other.get(name) == value for other in variables)
     }
     case = _of(own[0].held, "testCase")
     checks = {name: case[name] for name in ("description", "assert") if case.get(name)}
@@ -193,8 +207,8 @@ def _check_repeat(before: Result, one: Result, key: tuple[str, str]) -> None:
     else:
         return
     raise DataError(
-        f"{one.where}: a response of {show(key[0])} to {show(key[1])} {what}; keep one, or name what tells them apart with "
-        "policy_field=NAME"
+        f"{one.where}: a response of {show(key[0])} to {show(key[1])} {what}; keep one, or name what tells them apart "
+        "with policy_field=NAME"
     )
 
 

@@ -21,7 +21,7 @@ from cje_core.data.intake.rows import rows_of
 
 TITLE = "table of scores, one a row"
 ROLES = {
-    "policy": "`policy`, `model`, `datasetRunName`, `experiment`, ... or `--policy-field`; not the model of an annotator",
+    "policy": "`policy`, `model`, `datasetRunName`, `experiment`, ... or `--policy-field`; no annotator's model",
     "prompt": "`prompt_id`, `datasetItemId`, `example_id`, ... or `--prompt-field`; else the trace",
     "draw": "traces of one policy and prompt",
     "scores": "`name@source`, with the annotator where the source does not say whether it is a person",
@@ -100,12 +100,18 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
                 texts[row.file, name] += 1
             else:
                 scores[name].append(grade)
-        made.append((own, policy, trace if prompt is None else prompt, {n: _joined(v) for n, v in scores.items()}))
+        made.append(
+            (own, policy, trace if prompt is None else prompt, {n: _joined(v) for n, v in scores.items()})
+        )
     if not asked.policy:
         _check_candidates(named, policy_fields)
     items = _with_draws(made, () if asked.policy else policy_fields)
-    notes += [(file, f"{n} rows of {name} hold a text, which is no score") for (file, name), n in texts.items()]
-    used = next((name for name in policy_fields if _first(rows[0].held, [name]) is not None), policy_fields[0])
+    notes += [
+        (file, f"{n} rows of {name} hold a text, which is no score") for (file, name), n in texts.items()
+    ]
+    used = next(
+        (name for name in policy_fields if _first(rows[0].held, [name]) is not None), policy_fields[0]
+    )
     prompt_role = next((name for name in PROMPT if _first(rows[0].held, [name]) is not None), "the trace")
     roles = {"policy": used, "prompt": asked.prompt or prompt_role, "draw": "traces of one policy and prompt"}
     return Contents(items, roles, notes)
@@ -129,9 +135,13 @@ def _rows(files: Sequence[File]) -> tuple[list[Row], list[tuple[str, str]]]:
                 others += 1
                 continue
             part = None if fine is None or fine == coarse else text_of(fine)  # a trace's first run has its id
-            rows.append(Row(where, str(path), number_of, text_of(fine if coarse is None else coarse), part, held))
+            rows.append(
+                Row(where, str(path), number_of, text_of(fine if coarse is None else coarse), part, held)
+            )
         if others:
-            notes.append((str(path), f"{others} scores of no trace (of a session or a run) are of no response"))
+            notes.append(
+                (str(path), f"{others} scores of no trace (of a session or a run) are of no response")
+            )
     if not rows:
         raise DataError(f"{files[0].path}: no score of a trace in it; export scores with their traces")
     return rows, notes
@@ -170,8 +180,8 @@ def _agreed(own: Sequence[Row], fields: Sequence[str], role: str, trace: str) ->
         if len(values) > 1:
             first, second = list(values)[:2]
             raise DataError(
-                f"{values[second].where}: {name} of trace {show(trace)} is {show(second)}, and {show(first)} in another row, "
-                f"so it names no {role}; name a field that does with {role}_field=NAME"
+                f"{values[second].where}: {name} of trace {show(trace)} is {show(second)}, and {show(first)} in "
+                f"another row, so it names no {role}; name a field that does with {role}_field=NAME"
             )
         if values:
             return next(iter(values))
@@ -182,10 +192,13 @@ def _check_candidates(named: Mapping[str, Sequence[Row]], fields: Sequence[str])
     """Stop where responses of one policy differ in another column that names a policy in other tables."""
     for policy, own in named.items():
         for name in fields[1:]:
-            values = sorted({text_of(value) for row in own if (value := _first(row.held, [name])) is not None})
+            values = sorted(
+                {text_of(value) for row in own if (value := _first(row.held, [name])) is not None}
+            )
             if len(values) > 1 and _first(own[0].held, fields[:1]) is not None:
                 raise DataError(
-                    f"{own[0].where}: responses of {fields[0]} {show(policy)} differ in {name} ({line(', '.join(values), 80)}): "
+                    f"{own[0].where}: responses of {fields[0]} {show(policy)} differ in {name} "
+                    f"({line(', '.join(values), 80)}): "
                     f"name the policy with policy_field={name} or policy_field={fields[0]}"
                 )
 
@@ -229,7 +242,9 @@ def _indexed(rows: Sequence[Row]) -> set[tuple[str, str | None]]:
     for row in rows:
         worth = OPPOSITES.get(word(_first(row.held, WORD)) or "")
         if worth is not None:
-            pairs[text_of(_first(row.held, NAME)), _source(row)].add((worth, number(_first(row.held, NUMBER))))
+            pairs[text_of(_first(row.held, NAME)), _source(row)].add(
+                (worth, number(_first(row.held, NUMBER)))
+            )
     return {key for key, held in pairs.items() if held == {(1.0, 0.0), (0.0, 1.0)}}
 
 
@@ -288,7 +303,19 @@ def _with_draws(made: Sequence[tuple[Any, ...]], policy_fields: Sequence[str]) -
 def _check_arms(several: Sequence[Sequence[Sequence[Row]]], policy_fields: Sequence[str]) -> None:
     """Stop where a column of few values differs between all responses of each prompt: it may name an arm."""
     names = dict.fromkeys(name for group in several for own in group for row in own for name in row.held)
-    used = {*policy_fields[:1], *TRACE, *NAME, *NUMBER, *WORD, *KIND, *SOURCE, *ANNOTATOR, *PROMPT, *DRAW, *NO_ARM}
+    used = {
+        *policy_fields[:1],
+        *TRACE,
+        *NAME,
+        *NUMBER,
+        *WORD,
+        *KIND,
+        *SOURCE,
+        *ANNOTATOR,
+        *PROMPT,
+        *DRAW,
+        *NO_ARM,
+    }
     for name in names:
         if name in used or name.rpartition(".")[2] in used or name.startswith(("result", "feedback_source")):
             continue
@@ -304,8 +331,9 @@ def _check_arms(several: Sequence[Sequence[Sequence[Row]]], policy_fields: Seque
         if telling and len(values) <= MOST_ARMS:
             row = several[0][1][0]
             raise DataError(
-                f"{row.where}: {name} tells responses of one policy and prompt apart ({line(', '.join(sorted(values)), 80)}): "
-                f"name the policy with policy_field={name}, or with policy_field={policy_fields[0]} if they are its draws"
+                f"{row.where}: {name} tells responses of one policy and prompt apart "
+                f"({line(', '.join(sorted(values)), 80)}): name the policy with policy_field={name}, or with "
+                f"policy_field={policy_fields[0]} if they are its draws"
             )
 
 

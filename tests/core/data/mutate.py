@@ -34,8 +34,8 @@ SOURCES = {
     "pairs": (HELD / "mt_bench" / "gpt-4_pair.jsonl", "gpt-4/pair-v2", None),
 }
 FEW = 16  # records of a file that are kept
-VALUES = [None, True, False, 0, 1, -1, 0.5, 2.5, 1e308, float("nan"), "", "x", "C", "N", "correct", "0.5", "NaN", [], {},
-          [1], {"a": 1}, [[0.5]], "\u2028", "\ud83d\ude00", 10**30, "a" * 3000]  # fmt: skip
+VALUES = [None, True, False, 0, 1, -1, 0.5, 2.5, 1e308, float("nan"), "", "x", "C", "N", "correct", "0.5", "NaN", [],
+          {}, [1], {"a": 1}, [[0.5]], "\u2028", "\ud83d\ude00", 10**30, "a" * 3000]  # fmt: skip
 
 
 def records(path: Path) -> Any:
@@ -105,7 +105,9 @@ def outcome(path: Path, judge: str | None, oracle: str | None) -> str:
         if held is None:
             read(path)
             return "read as our own"
-        data, left_out = read(chosen(path, held, judge, oracle), judge_range=(-1e90, 1e90), oracle_range=(-1e90, 1e90))
+        data, left_out = read(
+            chosen(path, held, judge, oracle), judge_range=(-1e90, 1e90), oracle_range=(-1e90, 1e90)
+        )
     except DataError as error:
         message = str(error)
         assert "\n" not in message and len(message) < 900, message

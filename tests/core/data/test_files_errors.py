@@ -99,7 +99,11 @@ def test_a_response_without_a_grade_is_left_out_and_counted(tmp_path: Path, kind
     elif kind == "parquet":
         frame.to_parquet(path)
     data, left_out = read(frame if kind == "frame" else path)
-    assert int(data.evaluated.sum()) == 9 and set(data.prompt.values) == {f"q{i}" for i in range(12)} - {"q5", "q7", "q8"}
+    assert int(data.evaluated.sum()) == 9 and set(data.prompt.values) == {f"q{i}" for i in range(12)} - {
+        "q5",
+        "q7",
+        "q8",
+    }
     assert left_out["reason"].tolist() == ["ungraded: judge_score gave no number"] * 3
     assert left_out["oracle_label"].tolist() == [0.7] * 3
     first = 2 if kind == "csv" else 1

@@ -115,7 +115,9 @@ def slow_pairs() -> Slow:
     }
 
 
-ASKED = Asked(scale={"unclear": None})  # a word of the judge in the logs of Inspect, which has no letter for it
+ASKED = Asked(
+    scale={"unclear": None}
+)  # a word of the judge in the logs of Inspect, which has no letter for it
 CASES = {
     "inspect": (slow_inspect, "judge", "human", 4),
     "inspect_json": (slow_inspect, "judge", "human", 4),
@@ -182,7 +184,8 @@ def test_a_wrong_name_lists_those_there_are(name: str) -> None:
 
 def test_responses_of_inspect_are_read_where_they_are_needed() -> None:
     data, _ = read(
-        foreign(HELD / "inspect", judge="judge", asked=ASKED._replace(responses=True)), covariates=["response_length"]
+        foreign(HELD / "inspect", judge="judge", asked=ASKED._replace(responses=True)),
+        covariates=["response_length"],
     )
     log = json.loads((HELD / "inspect_json" / "base.json").read_text())
     for sample in log["samples"]:

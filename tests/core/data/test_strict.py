@@ -58,7 +58,12 @@ def test_a_field_that_is_close_is_said(tmp_path: Path, kind: str) -> None:
         table.to_csv(path, index=False)
     else:
         write(path, renamed("oracle_label", "oracle_lable"))
-    refuse(lambda: read(path), "row 1" if kind == "jsonl" else "row 2", "'oracle_lable'", "did you mean oracle_label?")
+    refuse(
+        lambda: read(path),
+        "row 1" if kind == "jsonl" else "row 2",
+        "'oracle_lable'",
+        "did you mean oracle_label?",
+    )
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "frame"])
@@ -74,7 +79,11 @@ def test_a_label_under_a_misspelt_name_in_one_row(tmp_path: Path, kind: str) -> 
     elif kind == "parquet":
         frame.to_parquet(path)
     row = 8 if kind == "csv" else 7
-    refuse(lambda: read(frame if kind == "frame" else path), f"row {row}: unknown field 'oracle_lable'", "oracle_label")
+    refuse(
+        lambda: read(frame if kind == "frame" else path),
+        f"row {row}: unknown field 'oracle_lable'",
+        "oracle_label",
+    )
     both = [r | {"policy": "p", "oracle_labels": 1} for r in rows(labels=12)]  # no row lacks the right name
     assert int(read(write(tmp_path / "y.jsonl", both))[0].labelled.sum()) == 12
 
