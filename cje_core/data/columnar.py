@@ -248,12 +248,9 @@ def text_column(values: pa.Array | pa.ChunkedArray) -> pd.api.extensions.Extensi
     """Text of Arrow as a column of pandas, without a Python object for each; integers are written as text."""
     if pa.types.is_integer(values.type):
         values = values.cast(pa.string())
-    return pd.arrays.ArrowStringArray(
-        pa.chunked_array([values] if isinstance(values, pa.Array) else values.chunks, values.type).cast(
-            pa.large_string()
-        ),
-        dtype=TEXT,
-    )
+    chunks = [values] if isinstance(values, pa.Array) else values.chunks
+    text = pa.chunked_array(chunks, values.type).cast(pa.large_string())
+    return pd.arrays.ArrowStringArray(text, dtype=TEXT)  # type: ignore[call-arg]  # the stubs lack it
 
 
 # --- rows by code ---
@@ -300,7 +297,7 @@ def _check_twins(table: pd.DataFrame, columns: Columns) -> None:
     else:
         seen = np.zeros(size, dtype=bool)
         seen[cell] = True
-        twins = np.count_nonzero(seen) < len(cell)
+        twins = bool(np.count_nonzero(seen) < len(cell))
     if not twins:
         return
     second = int(np.argmax(pd.Series(cell).duplicated().to_numpy()))

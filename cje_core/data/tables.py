@@ -90,7 +90,7 @@ def load(
         held = source.rename(columns=str).reset_index(drop=True)
         table = held[[f for f in fields if f in held]].astype(object)
         table = table.assign(file=name_of(source), row=np.arange(1, len(source) + 1))
-        remarks = misspelt(Path(name_of(source)), table, held, fields, held)
+        remarks = misspelt(Path(name_of(source)), table, list(map(str, held.columns)), fields, held)
     elif (path := Path(source)).is_dir():
         table, remarks = _load_directory(path, suffixes, fields, texts, numbers)
     else:

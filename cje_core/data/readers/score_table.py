@@ -16,6 +16,7 @@ from cje_core.data.errors import DataError
 from cje_core.data.fields import line, show
 from cje_core.data.intake.foreign import Asked, Contents, Item, named_by, text_of
 from cje_core.data.intake.grades import OPPOSITES, number, word
+from cje_core.data.intake.names import CAUTION
 from cje_core.data.intake.recognize import File
 from cje_core.data.intake.rows import rows_of
 
@@ -66,8 +67,11 @@ class Row(NamedTuple):
 
 
 def knows(file: File) -> bool:
-    """Return whether a row is a score: it has a name, a value and a trace."""
-    flat = {name.partition(".")[0] for name in file.names} | file.names
+    """Return whether a row is a score: it has a name, a value and a trace; rows may be the ``data`` of an answer."""
+    inner = file.value("data")
+    first = inner[0] if isinstance(inner, list) and inner and isinstance(inner[0], dict) else None
+    names = file.names if first is None else frozenset(first)
+    flat = {name.partition(".")[0] for name in names} | names
     trace = {name.partition(".")[0] if name.startswith("context") else name for name in TRACE}
     return bool(flat & set(NAME)) and bool(flat & {*NUMBER, *WORD, "result"}) and bool(flat & trace)
 
@@ -125,7 +129,9 @@ def _rows(files: Sequence[File]) -> tuple[list[Row], list[tuple[str, str]]]:
     rows, notes = [], []
     for file in files:
         path, others = file.path, 0
-        for number_of, record in rows_of(path):
+        if (said := _pages(file)) is not None:
+            notes.append((str(path), said))
+        for number_of, record in _records(file):
             held = _flat(record)
             where = f"{path}, row {number_of}"
             if _first(held, NAME) is None:
@@ -145,6 +151,28 @@ def _rows(files: Sequence[File]) -> tuple[list[Row], list[tuple[str, str]]]:
     if not rows:
         raise DataError(f"{files[0].path}: no score of a trace in it; export scores with their traces")
     return rows, notes
+
+
+def _pages(file: File) -> str | None:
+    """What to say of an answer that is one page of several."""
+    meta = file.value("meta")
+    pages = number(meta.get("totalPages")) if isinstance(meta, dict) else None
+    more = (pages is not None and pages > 1) or bool(file.value("next_cursor"))
+    return (
+        f"{CAUTION}the file is one page of several: scores of the other pages are not in it" if more else None
+    )
+
+
+def _records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows of a table, or those in the ``data`` of an answer of an API; of its pages only what is in the file."""
+    if not isinstance(file.value("data"), list):
+        yield from rows_of(file.path)
+        return
+    held = file.document.get("data") if isinstance(file.document, dict) else None
+    for row, record in enumerate(held if isinstance(held, list) else [], 1):
+        if not isinstance(record, dict):
+            raise DataError(f"{file.path}, row {row}: {show(record)}; a score is an object")
+        yield row, record
 
 
 def _responses(rows: Sequence[Row]) -> tuple[dict[str, list[Row]], int]:

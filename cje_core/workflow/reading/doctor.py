@@ -170,7 +170,7 @@ def _may_be_own(path: Path) -> bool:
 
 def _unknown(path: Path) -> str:
     """What to say of a file that is neither ours nor of a tool that is known."""
-    held = line(", ".join(File(path).names), 160)
+    held = line(", ".join(sorted(File(path).names)), 160)
     return (
         f"{path}: neither a table of responses (prompt_id, policy, judge_score) nor a file that is known "
         f"({'; '.join(titles())}); it has {held}"

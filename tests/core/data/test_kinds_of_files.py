@@ -82,11 +82,17 @@ def langfuse(path: Path, scores: list[Record]) -> Path:
     return as_csv(path, [base | s for s in scores])
 
 
-def of(path: Path, judge: str | None = None, oracle: str | None = None, **asked: Any) -> dict[str, Any]:
+def of(
+    path: Path,
+    judge: str | None = None,
+    oracle: str | None = None,
+    range_: tuple[float, float] = (0, 1),
+    **asked: Any,
+) -> dict[str, Any]:
     """Scores and labels by policy, in order of prompts."""
     made = foreign(path, judge=judge, oracle=oracle, asked=Asked(**asked))
     assert made is not None
-    data, left_out = read(made)
+    data, left_out = read(made, judge_range=range_, oracle_range=range_)
     out: dict[str, Any] = {"left out": left_out}
     for policy in data.policy.values.tolist():
         at = data.sel(policy=policy).stack(row=["prompt", "draw"])
@@ -587,3 +593,66 @@ def test_values_of_the_cases(arguments: str, expected: dict[str, float]) -> None
     done = subprocess.run(command, cwd=CASES, capture_output=True, text=True, check=True, env=env)
     policies = json.loads(done.stdout)["policies"]
     assert {name: round(one["value"]["estimate"], 3) for name, one in policies.items()} == expected
+
+
+# --- formats of one test each ---
+
+
+def test_single_grades_of_mt_bench(tmp_path: Path) -> None:
+    """-1 is no grade; turns are draws, so that a question stays one sampling unit."""
+    table = [
+        {"question_id": q, "model": "m", "judge": [judge, "single-v1"], "turn": t, "score": s}
+        for judge, grades in (("gpt-4", (7, -1, 9, 3)), ("claude", (6, 5, 8, 2)))
+        for (q, t), s in zip([(81, 1), (81, 2), (82, 1), (82, 2)], grades, strict=True)
+    ]
+    path = write(tmp_path / "x.jsonl", table)
+    found = of(path, "gpt-4/single-v1", "claude/single-v1", range_=(1, 10))
+    assert found["m"] == ([7, 9, 3], [6, 8, 2])
+    assert found["left out"]["reason"].tolist() == ["ungraded: gpt-4/single-v1 gave no number"]
+    assert examine(path).scale("gpt-4/single-v1") == (1.0, 5.0) or examine(path).scale("gpt-4/single-v1") == (
+        1.0,
+        10.0,
+    )
+    refuse(
+        lambda: of(write(tmp_path / "y.jsonl", [*table, table[0]]), "gpt-4*", range_=(1, 10)),
+        "row 9",
+        "too; keep one",
+    )
+
+
+def test_experiments_of_langsmith(tmp_path: Path) -> None:
+    """Each file is a policy where no column names it; runs of one example are draws."""
+    table = [
+        {"example_id": f"e{k // 2}", "run_id": k, "feedback.q": k / 4, "feedback.human": "NY"[k % 2]}
+        for k in range(4)
+    ]
+    as_csv(tmp_path / "a.csv", table)
+    as_csv(tmp_path / "b.csv", [r | {"feedback.q": 1} for r in table])
+    found = of(tmp_path, "q", "human")
+    assert found["a"] == ([0.0, 0.25, 0.5, 0.75], [0.0, 1.0, 0.0, 1.0]) and found["b"][0] == [1.0] * 4
+    path = as_csv(tmp_path / "c" / "c.csv", [r | {"experiment": "xy"[r["run_id"] // 2]} for r in table])
+    assert of(path, "q")["y"][0] == [0.5, 0.75]
+    assert of(path, "q", policy="run_id", prompt="example_id")["2"][0] == [0.5]
+
+
+def test_answers_of_an_api_hold_their_rows_in_data(tmp_path: Path) -> None:
+    fuse = [
+        {"name": "q", "value": k / 4, "dataType": "NUMERIC", "source": "EVAL", "traceId": f"t{k}"}
+        for k in range(3)
+    ]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"data": fuse, "meta": {"page": 1, "totalPages": 2}}))
+    refuse(lambda: of(path), "no column says the policy")
+    path.write_text(
+        json.dumps({"data": [r | {"model": "m"} for r in fuse], "meta": {"page": 1, "totalPages": 2}})
+    )
+    found = of(path)
+    assert (
+        found["m"][0] == [0.0, 0.25, 0.5] and "one page of several" in found["left out"]["reason"].str.cat()
+    )
+    phoenix = [
+        {"name": "q", "annotator_kind": "LLM", "span_id": f"s{k}", "result": {"score": 0.5}, "policy": "r"}
+        for k in (1, 2)
+    ]
+    path.write_text(json.dumps({"data": phoenix, "next_cursor": None}))
+    assert of(path)["r"][0] == [0.5] * 2

@@ -115,6 +115,27 @@ def slow_pairs() -> Slow:
     }
 
 
+def slow_single() -> Slow:
+    path = HELD / "mt_bench_single" / "gpt-4_single.jsonl"
+    return {
+        (r["model"], str(r["question_id"]), r["turn"] - 1): (r["score"] / 1.0, None)
+        for r in lines(path)
+        if r["score"] != -1
+    }
+
+
+def slow_experiment() -> Slow:
+    out = {}
+    for path in (HELD / "langsmith_experiment").glob("*.csv"):
+        with path.open() as file:
+            for r in csv.DictReader(file):
+                draw = int(r["run_id"][1:]) % 2
+                if r["feedback.correctness"]:
+                    label = {"Y": 1.0, "N": 0.0}.get(r["feedback.human"])
+                    out[path.stem, r["example_id"], draw] = float(r["feedback.correctness"]), label
+    return out
+
+
 ASKED = Asked(
     scale={"unclear": None}
 )  # a word of the judge in the logs of Inspect, which has no letter for it
@@ -127,6 +148,8 @@ CASES = {
     "phoenix": (slow_phoenix, "correctness@LLM", "correctness@HUMAN", 0),
     "langsmith": (slow_langsmith, "helpful", "thumb", 0),
     "mt_bench": (slow_pairs, "gpt-4/pair-v2", "expert_*", 6),
+    "mt_bench_single": (slow_single, "gpt-4/single-v1", None, 2),
+    "langsmith_experiment": (slow_experiment, "correctness", "human", 2),
 }
 
 
@@ -146,7 +169,7 @@ def test_each_format_against_a_slow_reader(name: str) -> None:
     slow, judge, oracle, n_gone = CASES[name]
     made = foreign(HELD / name, judge=judge, oracle=oracle, asked=ASKED)
     assert isinstance(made, Foreign)
-    data, left_out = read(made)
+    data, left_out = read(made, judge_range=(1, 10) if name == "mt_bench_single" else (0, 1))
     expected, found = slow(), as_dict(data)
     assert found.keys() == expected.keys()
     for key, (score, label) in expected.items():
