@@ -238,7 +238,9 @@ def _parsed(
             columns[field] = pd.Series(column.fill_null(False).to_numpy())
         else:
             columns[field] = pd.Series(text_column(column))
-    frame = pd.DataFrame(columns)
+    frame = pd.DataFrame(
+        columns, index=np.arange(table.num_rows)
+    )  # rows without any wanted field are rows too
     return Parsed(
         frame.drop(columns=list(near), errors="ignore"), names, frame[[n for n in near if n in frame]], first
     )

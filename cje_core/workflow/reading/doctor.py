@@ -15,7 +15,7 @@ from cje_core.data.errors import DataError
 from cje_core.data.fields import FIELDS, LARGEST, LEFT_OUT, line
 from cje_core.data.files import read
 from cje_core.data.intake.foreign import UNGRADED, Asked, Held, chosen, items_of, score_names, titles
-from cje_core.data.intake.names import normal
+from cje_core.data.intake.names import closest, normal
 from cje_core.data.intake.recognize import File
 
 TABLE = "table of responses"
@@ -111,9 +111,8 @@ def _other(path: Path, held: Held) -> Examined:
         if judge is None and any(scored.n for scored in scores.values()):
             raise DataError("which score is the judge's? name it with judge=NAME")
         source = chosen(path, held, judge or next(iter(held.wordy), None), oracle)
-        ranges = {f"{role}_range": first.scale(name or "") or (0.0, 1.0) for role, name in
-                  (("judge", judge), ("oracle", oracle))}  # fmt: skip
-        data, left_out = read(source, **ranges)
+        judge_range, oracle_range = (first.scale(name or "") or (0.0, 1.0) for name in (judge, oracle))
+        data, left_out = read(source, judge_range=judge_range, oracle_range=oracle_range)
     except DataError as error:
         return first._replace(problem=str(error))
     policies, n_labels = _counts(data), int(data["labelled"].sum())
@@ -163,9 +162,10 @@ def _own(path: Path) -> Examined:
 
 def _may_be_own(path: Path) -> bool:
     """Whether a file that could not be read has a field of a table of responses, or is no table at all."""
-    names = File(path).names if path.is_file() else frozenset()
-    return not names or any(name in normal(field) or normal(field) in name for name in map(normal, FIELDS[:5])
-                            for field in (*names, *File(path).inner))  # fmt: skip
+    file = File(path)
+    names = file.names | file.inner if path.is_file() else frozenset()
+    ours = set(map(normal, FIELDS[:5]))
+    return not names or bool(set(map(normal, names)) & ours) or bool(closest(names, FIELDS[:5]))
 
 
 def _unknown(path: Path) -> str:

@@ -530,6 +530,9 @@ def test_9_files_are_known_by_their_first_record(tmp_path: Path, indent: int | N
     assert items_of(write(tmp_path / "own.jsonl", quoting)) is None
     unknown = examine(write(tmp_path / "u.jsonl", [{"alpha": 1, "beta": 2}]))
     assert "neither a table of responses" in unknown.problem and "alpha, beta" in unknown.problem
+    refuse(
+        lambda: read(tmp_path / "u.jsonl"), "row 1: policy is missing"
+    )  # rows without any field of ours are rows
 
 
 def test_11_thousands_of_voters_cost_seconds(tmp_path: Path) -> None:
