@@ -1,7 +1,7 @@
-"""A sample of the mutated files of `mutate`: no traceback, and no item lost without a word."""
+"""A sample of the mutated files of `mutated_files`: no traceback, and no item lost without a word."""
 
 import pytest
-from mutate import SOURCES, run
+from mutated_files import SOURCES, run
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Mutate files of every format by their structure: a key renamed, dropped or twice, a value of another kind, rows gone.
 
 Bytes are damaged in `test_fuzz_slow`; here the file stays a legal one, as a tool of another version would write it.
-``python tests/core/data/mutate.py 5000`` runs so many and prints what each came to.
+``python tests/mutated_files.py 5000`` (with the project on PYTHONPATH) runs so many and prints what each came to.
 """
 
 import copy
@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from cje_core.data import DataError
 from cje_core.data.files import read
 from cje_core.data.intake.foreign import SUPERSEDED, UNGRADED, UNUSABLE, Asked, chosen, items_of
 
-HELD = Path(__file__).parents[2] / "reference" / "readers"
+HELD = Path(__file__).parent / "reference" / "readers"
 SOURCES = {
     "inspect": (HELD / "inspect_json" / "base.json", "judge", "human"),
     "promptfoo": (HELD / "promptfoo" / "results.json", "right", "human"),
