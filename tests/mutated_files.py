@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-
 from cje_core.data import DataError
 from cje_core.data.files import read
 from cje_core.data.intake.foreign import SUPERSEDED, UNGRADED, UNUSABLE, Asked, chosen, items_of
