@@ -158,7 +158,10 @@ def flags(table: pd.DataFrame, field: str) -> BoolArray:
     """Column of true or false (1 and 0 also count), false where missing."""
     if table[field].dtype == bool:
         return table[field].to_numpy()
-    codes, kinds = pd.factorize(table[field])
+    held = table[field]
+    if held.dtype == object:  # an object has no hash
+        held = pd.Series([None if v is None or v is pd.NA or v != v else str(v) for v in held], dtype=object)
+    codes, kinds = pd.factorize(held)
     words = [WORDS.get(str(kind).strip().lower()) for kind in kinds]
     stop(table, np.array([*(word is None for word in words), False])[codes], field, "write true or false")
     return np.array([*words, False], dtype=bool)[codes]

@@ -220,6 +220,10 @@ def records(
         ungraded.any()
     ):  # a judge fails more often on some responses than on others: they are counted, with their labels
         columns_of(table)
+        if not isinstance(path, Part):  # of a policy without any grade nothing could be said
+            graded = table.loc[~ungraded, "policy"].unique()
+            mend = "no response of its policy has one: judge them, or leave the policy out"
+            stop(table, ungraded & ~table["policy"].isin(graded).to_numpy(dtype=bool), "judge_score", mend)
         leave_out(left_out, table[ungraded], f"{UNGRADED}judge_score gave no number", LABEL)
         table = table[~ungraded].reset_index(drop=True)
     no_label = table["probe"].to_numpy() & table["oracle_label"].isna().to_numpy()

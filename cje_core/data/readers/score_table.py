@@ -22,11 +22,11 @@ from cje_core.data.intake.rows import rows_of
 
 TITLE = "table of scores, one a row"
 ROLES = {
-    "policy": "`policy`, `model`, `datasetRunName`, `experiment`, ... or `--policy-field`; no annotator's model",
-    "prompt": "`prompt_id`, `datasetItemId`, `example_id`, ... or `--prompt-field`; else the trace",
+    "policy": "`policy`, `model`, `datasetRunName`, `experiment`, ... or the field that is named; no annotator's model",
+    "prompt": "`prompt_id`, `datasetItemId`, `example_id`, ... or the field that is named; else the trace",
     "draw": "traces of one policy and prompt",
     "scores": "`name@source`, with the annotator where the source does not say whether it is a person",
-    "left out": "texts, scores of sessions and of runs; categories count by name (`--scale`)",
+    "left out": "texts, scores of sessions and of runs; categories count by name",
 }
 FINE = ("observationId", "observation_id", "span_id", "context.span_id", "run_id")
 COARSE = ("traceId", "trace_id", "context.trace_id")

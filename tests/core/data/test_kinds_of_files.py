@@ -161,7 +161,7 @@ def test_1_a_category_counts_by_its_name(tmp_path: Path, kind: str) -> None:
 def test_1_letters_have_the_scale_that_all_of_them_fit(tmp_path: Path, kind: str) -> None:
     """N is no beside Y, no answer in Inspect, and nothing known in A to F."""
     assert of(categories(tmp_path, kind, list("YNYY")))["run"][0] == EXPECTED
-    for letters in ("ABCDF", "PFPF"):
+    for letters in ("ABCDF", "PFPF", "YYYY") + ("NNNN",) * (kind != "inspect"):
         refuse(lambda: of(categories(tmp_path / letters, kind, list(letters))), "has no numbers")  # noqa: B023
     if kind == "inspect":
         assert of(categories(tmp_path / "i", kind, list("CIPN")))["run"][0] == [1.0, 0.0, 0.5, 0.0]
