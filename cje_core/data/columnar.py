@@ -188,7 +188,7 @@ def parsed_csv(
         _odd_if(len(set(names)) < len(names) or "" in names)
         near = closest(names, known)
         kinds = {
-            f: pa.string() if f in (*texts, *near) else pa.float64()
+            f: pa.large_string() if f in (*texts, *near) else pa.float64()
             for f in (*texts, *numbers, *near)
             if f in names
         }
@@ -204,11 +204,11 @@ def parsed_csv(
             if kind == pa.float64():  # what says nan, and not only that, is parsed as one
                 _odd_if(table[field].null_count < np.isnan(table[field].to_numpy()).sum())
             elif field != "prompt_id":  # an empty cell is a missing name, but a legal prompt_id
-                at = table.column_names.index(field)
                 empty = pc.equal(table[field], "")
-                table = table.set_column(
-                    at, field, pc.if_else(empty, pa.scalar(None, pa.string()), table[field])
-                )
+                if pc.any(empty).as_py():
+                    at = table.column_names.index(field)
+                    known_text = pc.if_else(empty, pa.scalar(None, table[field].type), table[field])
+                    table = table.set_column(at, field, known_text)
         parsed = _parsed(table, texts, numbers, known, 2)
         return parsed._replace(columns=names)
     except (_Odd, pa.ArrowException, UnicodeDecodeError):
@@ -251,7 +251,9 @@ def text_column(values: pa.Array | pa.ChunkedArray) -> pd.api.extensions.Extensi
     if pa.types.is_integer(values.type):
         values = values.cast(pa.string())
     chunks = [values] if isinstance(values, pa.Array) else values.chunks
-    text = pa.chunked_array(chunks, values.type).cast(pa.large_string())
+    text = pa.chunked_array(chunks, values.type)
+    if not pa.types.is_large_string(text.type):
+        text = text.cast(pa.large_string())
     return pd.arrays.ArrowStringArray(text, dtype=TEXT)  # type: ignore[call-arg]  # the stubs lack it
 
 
@@ -312,23 +314,20 @@ def _check_twins(table: pd.DataFrame, columns: Columns) -> None:
 
 def codes_of(column: pd.Series) -> Codes:
     """Text as codes into sorted names, each of which is used."""
-    values = pa.array(
-        column.array if column.dtype == TEXT else column.tolist(), pa.large_string(), from_pandas=True
-    )
-    encoded = pa.chunked_array([values] if isinstance(values, pa.Array) else values.chunks).combine_chunks()
-    encoded = (
-        encoded.dictionary_encode() if isinstance(encoded, pa.Array) else encoded.chunk(0).dictionary_encode()
-    )
-    order = pc.sort_indices(
-        encoded.dictionary
-    ).to_numpy()  # by bytes of UTF-8, which is the order of code points
+    held = column.array if column.dtype == TEXT else column.tolist()
+    values = pa.array(held, pa.large_string(), from_pandas=True)
+    encoded = pa.chunked_array([values] if isinstance(values, pa.Array) else values.chunks, pa.large_string())
+    encoded = encoded.dictionary_encode()  # chunks share one dictionary
+    if len({len(chunk.dictionary) for chunk in encoded.chunks}) > 1:
+        encoded = encoded.unify_dictionaries()
+    names = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.large_string())
+    order = pc.sort_indices(names).to_numpy()  # by bytes of UTF-8, which is the order of code points
     rank = np.empty(len(order) + 1, dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     rank[-1] = -1
-    codes = (
-        encoded.indices.fill_null(len(order)).to_numpy() if encoded.null_count else encoded.indices.to_numpy()
-    )
-    return Codes(rank[codes], encoded.dictionary.take(pa.array(order)))
+    parts = [chunk.indices.fill_null(len(order)).to_numpy() for chunk in encoded.chunks]
+    codes = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+    return Codes(rank[codes], names.take(pa.array(order)))
 
 
 def _per_prompt(table: pd.DataFrame, field: str, columns: Columns) -> npt.NDArray[np.object_]:

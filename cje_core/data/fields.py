@@ -106,7 +106,8 @@ def _has_control(column: Any) -> bool:
     for chunk in pa.chunked_array(column.__arrow_array__()).chunks:
         start, end = np.frombuffer(chunk.buffers()[1], np.int64)[[chunk.offset, chunk.offset + len(chunk)]]
         letters = np.frombuffer(chunk.buffers()[2] or b"", np.uint8)[start:end]
-        if not ((letters >= 0x20) & (letters < 0x7F)).all() and CONTROL.search(letters.tobytes().decode()):
+        plain = letters.min(initial=0x20) >= 0x20 and letters.max(initial=0x20) < 0x7F
+        if not plain and CONTROL.search(letters.tobytes().decode()):
             return True
     return False
 
