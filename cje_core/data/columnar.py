@@ -233,14 +233,13 @@ def _parsed(
         if field in near:
             columns[field] = pd.Series(~column.is_null().to_numpy()).where(lambda held: held).astype(object)
         elif field in numbers:
-            columns[field] = pd.Series(column.to_numpy().astype(float))
+            columns[field] = np.asarray(column.to_numpy(), dtype=float)
         elif pa.types.is_boolean(column.type):
-            columns[field] = pd.Series(column.fill_null(False).to_numpy())
+            columns[field] = column.fill_null(False).to_numpy()
         else:
-            columns[field] = pd.Series(text_column(column))
-    frame = pd.DataFrame(
-        columns, index=np.arange(table.num_rows)
-    )  # rows without any wanted field are rows too
+            columns[field] = text_column(column)
+    # Rows without any wanted field are rows too.
+    frame = pd.DataFrame(columns, index=np.arange(table.num_rows), copy=False)
     return Parsed(
         frame.drop(columns=list(near), errors="ignore"), names, frame[[n for n in near if n in frame]], first
     )
@@ -255,6 +254,22 @@ def text_column(values: pa.Array | pa.ChunkedArray) -> pd.api.extensions.Extensi
     if not pa.types.is_large_string(text.type):
         text = text.cast(pa.large_string())
     return pd.arrays.ArrowStringArray(text, dtype=TEXT)  # type: ignore[call-arg]  # the stubs lack it
+
+
+def few_texts(values: pa.ChunkedArray) -> pd.Categorical | None:
+    """Text of Arrow's dictionaries as a column of pandas; None where they are no set of names."""
+    if len({len(chunk.dictionary) for chunk in values.chunks}) != 1:
+        values = values.unify_dictionaries()
+    names = values.chunk(0).dictionary.to_pylist() if values.num_chunks else []
+    if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        return None
+    codes = [chunk.indices.fill_null(-1).to_numpy() for chunk in values.chunks]
+    return pd.Categorical.from_codes(np.concatenate(codes) if codes else [], pd.Index(names, dtype=object))
+
+
+def constant(text: str, n: int) -> pd.Categorical:
+    """One text for every row, in a byte each."""
+    return pd.Categorical.from_codes(np.zeros(n, dtype=np.int8), pd.Index([text], dtype=object))
 
 
 # --- rows by code ---
@@ -314,6 +329,11 @@ def _check_twins(table: pd.DataFrame, columns: Columns) -> None:
 
 def codes_of(column: pd.Series) -> Codes:
     """Text as codes into sorted names, each of which is used."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        used = column.cat.remove_unused_categories()
+        names = pa.array(used.cat.categories.tolist(), pa.large_string())
+        order = pc.sort_indices(names).to_numpy()
+        return Codes(_rank(order)[used.cat.codes.to_numpy()], names.take(pa.array(order)))
     held = column.array if column.dtype == TEXT else column.tolist()
     values = pa.array(held, pa.large_string(), from_pandas=True)
     encoded = pa.chunked_array([values] if isinstance(values, pa.Array) else values.chunks, pa.large_string())
@@ -322,12 +342,16 @@ def codes_of(column: pd.Series) -> Codes:
         encoded = encoded.unify_dictionaries()
     names = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.large_string())
     order = pc.sort_indices(names).to_numpy()  # by bytes of UTF-8, which is the order of code points
-    rank = np.empty(len(order) + 1, dtype=np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    rank[-1] = -1
     parts = [chunk.indices.fill_null(len(order)).to_numpy() for chunk in encoded.chunks]
     codes = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
-    return Codes(rank[codes], names.take(pa.array(order)))
+    return Codes(_rank(order)[codes], names.take(pa.array(order)))
+
+
+def _rank(order: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Position of each code in sorted order; the last is of no code."""
+    rank = np.full(len(order) + 1, -1, dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rank
 
 
 def _per_prompt(table: pd.DataFrame, field: str, columns: Columns) -> npt.NDArray[np.object_]:

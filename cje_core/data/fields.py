@@ -78,6 +78,12 @@ def check_columns(
 
 def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
     """Ids as text; 0 and "" are ids like any other, None and NaN are missing (and an error if `required`)."""
+    if isinstance(table[field].dtype, pd.CategoricalDtype):
+        if required:
+            stop(table, table[field].isna(), field, "every row needs one")
+        odd = [name for name in table[field].cat.categories if CONTROL.search(name)]
+        stop(table, table[field].isin(odd), field, ONE_LINE)
+        return table[field]
     if isinstance(table[field].dtype, pd.StringDtype):  # text already: a million rows need no look at each
         column = table[field].array
         if required:
@@ -140,8 +146,10 @@ def numbers(table: pd.DataFrame, field: str) -> FloatArray:
 
 def _in_reach(table: pd.DataFrame, field: str, values: FloatArray) -> FloatArray:
     """`values`, none of them infinite or so large that its square would be; the zero has no sign."""
-    stop(table, np.isinf(values), field, FINITE)
-    stop(table, np.abs(values) > LARGEST, field, OVERFLOW)
+    beyond = np.abs(values) > LARGEST
+    if beyond.any():
+        stop(table, np.isinf(values), field, FINITE)
+        stop(table, beyond, field, OVERFLOW)
     return np.asarray(values + 0.0)
 
 
@@ -160,6 +168,8 @@ def flags(table: pd.DataFrame, field: str) -> BoolArray:
     if table[field].dtype == bool:
         return table[field].to_numpy()
     held = table[field]
+    if held.isna().all():
+        return np.zeros(len(table), dtype=bool)
     if held.dtype == object:  # an object has no hash
         held = pd.Series([None if v is None or v is pd.NA or v != v else str(v) for v in held], dtype=object)
     codes, kinds = pd.factorize(held)
@@ -213,12 +223,16 @@ def check_rows(table: pd.DataFrame, covariates: Sequence[str] = ()) -> None:
         stop(table, odd, "fold_id", FOLDS)
     stop(table, (table["policy"] == "").to_numpy(dtype=bool), "policy", "name the policy")
     for field in (name for name in (*NUMBERS, *covariates) if name in table):
-        table[field] = numbers(table, field)
-    draw = np.nan_to_num(table["draw_idx"].to_numpy()) if "draw_idx" in table else np.zeros(len(table))
-    improper = (draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)
-    stop(table, improper, "draw_idx", "number the draws 0, 1, 2, ...")
-    table["draw_idx"] = draw.astype(np.int64)
-    if "label_prob" in table:
+        if table[field].dtype != float or table[field].notna().any():
+            table[field] = numbers(table, field)
+    if "draw_idx" in table and table["draw_idx"].notna().any():
+        draw = np.nan_to_num(table["draw_idx"].to_numpy())
+        improper = (draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)
+        stop(table, improper, "draw_idx", "number the draws 0, 1, 2, ...")
+        table["draw_idx"] = draw.astype(np.int64)
+    else:
+        table["draw_idx"] = np.zeros(len(table), dtype=np.int64)
+    if "label_prob" in table and table["label_prob"].notna().any():
         prob = table["label_prob"].to_numpy()
         improper = (prob < 0) | (prob > 1)
         if "oracle_label" in table:

@@ -201,6 +201,8 @@ def records(
     """
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
     source = name_of(path.path if isinstance(path, Part) else path)
+    if labels is not None or probes is not None:  # rows of another file are joined to them
+        table = table.astype({"policy": object, "file": object})
     if labels is not None:
         columns_of(table)  # a response that is there twice could get the other one's label
         table = join_labels(table, labels, left_out, scales["oracle_label"])

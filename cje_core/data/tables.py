@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from cje_core.data.columnar import Parsed, parsed_csv, parsed_jsonl, text_column
+from cje_core.data.columnar import Parsed, constant, few_texts, parsed_csv, parsed_jsonl, text_column
 from cje_core.data.errors import DataError
 from cje_core.data.fields import (
     CONTROL,
@@ -39,6 +39,7 @@ from cje_core.data.intake.rows import has_bytes, records_of
 
 Remarks = list[tuple[Path, str]]  # what is to be said of a file as a whole
 # A label, score or name that is lost to a misspelt field changes numbers; other fields only deserve a word.
+FEW = ("policy",)  # texts of few names, which Parquet is read into without a text for each row
 VITAL = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "label_prob")
 
 
@@ -82,7 +83,7 @@ def load(
     """
     remarks: Remarks = []
     if isinstance(source, Part):
-        table = _typed(source, fields, texts)
+        table = _typed(source, fields, texts, FEW if numbers else ())
     elif isinstance(source, Foreign):
         table = source.table[[f for f in (*fields, "file", "row") if f in source.table]]
     elif isinstance(source, pd.DataFrame):
@@ -98,11 +99,10 @@ def load(
     if table.empty:
         name = source.path if isinstance(source, Part) else name_of(source)
         raise DataError(f"{name} is empty: it has no rows; give at least one response")
-    n = len(table)
-    absent = {
-        field: np.full(n, np.nan) if field in numbers else text_column(pa.nulls(n, pa.large_string())) if numbers
-        else None for field in fields if field not in table
-    }  # fmt: skip
+    # One array each serves all fields that no row has.
+    number = np.full(len(table), np.nan)
+    text = text_column(pa.nulls(len(table), pa.large_string())) if numbers else None
+    absent = {field: number if field in numbers else text for field in fields if field not in table}
     return table.assign(**absent) if absent else table, remarks
 
 
@@ -122,7 +122,8 @@ def load_file(
     ):
         if kind == ".csv":
             check_columns(quick.columns, str(path), required)
-        table = quick.table.assign(file=str(path), row=np.arange(quick.first, quick.first + len(quick.table)))
+        n = len(quick.table)
+        table = quick.table.assign(file=constant(str(path), n), row=np.arange(quick.first, quick.first + n))
         return table, misspelt(path, table, quick.columns, fields, quick.strange)
     if kind in LINES:
         seen: dict[str, None] = {}
@@ -131,7 +132,7 @@ def load_file(
     if kind == ".csv":
         return _load_csv(path, fields, texts, required)
     if kind in PARQUET and not is_zipped(path):
-        return _load_parquet(path, fields, texts, required)
+        return _load_parquet(path, fields, texts, required, numbers)
     has_bytes(path)
     raise DataError(f"{path}: file type {kind!r} is unknown; give .jsonl, .csv, .parquet or a directory")
 
@@ -310,17 +311,17 @@ def _parse(cell: str) -> float | str | None:
 
 
 def _load_parquet(
-    path: Path, fields: Sequence[str], texts: Sequence[str], required: Sequence[str]
+    path: Path, fields: Sequence[str], texts: Sequence[str], required: Sequence[str], numbers: Sequence[str]
 ) -> tuple[pd.DataFrame, Remarks]:
     """Fields of a Parquet file."""
     if not has_bytes(path):
         return pd.DataFrame(), []
-    with opened(path, required) as file:
+    with opened(path, required, read_dictionary=list(FEW)) as file:
         held = file.schema_arrow.names
         near = closest(held, (*fields, *READ))
         names = [field for field in (*fields, *near) if field in held]
         part = Part(file.read(columns=names, use_threads=False), path, 1)
-        table = _typed(part, names, texts)
+        table = _typed(part, names, texts, FEW if numbers else ())
         return table.drop(columns=list(near)), misspelt(path, table, held, fields, table)
 
 
@@ -343,12 +344,18 @@ def opened(path: Path, required: Sequence[str] = ("policy", "prompt_id"), **opti
         ) from None
 
 
-def _typed(part: Part, fields: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
+def _typed(
+    part: Part, fields: Sequence[str], texts: Sequence[str], categories: Sequence[str] = ()
+) -> pd.DataFrame:
     """Fields of rows from Parquet; integer ids become text before pandas can turn them into floats."""
     table: dict[str, Any] = {}
     for name in (field for field in fields if field in part.table.column_names):
         column = part.table.column(name)
         if pa.types.is_dictionary(column.type):
+            few = few_texts(column) if name in categories else None
+            if few is not None:
+                table[name] = few
+                continue
             column = column.cast(column.type.value_type)
         kind = column.type
         if (
@@ -358,13 +365,14 @@ def _typed(part: Part, fields: Sequence[str], texts: Sequence[str]) -> pd.DataFr
         ):
             table[name] = text_column(column)
         elif pa.types.is_floating(kind) or (pa.types.is_integer(kind) and name not in texts):
-            table[name] = column.to_numpy().astype(float)
+            table[name] = np.asarray(column.to_numpy(), dtype=float)
         elif pa.types.is_boolean(kind) and not column.null_count:
             table[name] = column.to_numpy()
         else:
             table[name] = column.to_pandas().astype(object)
     rows = np.arange(part.first, part.first + part.table.num_rows)
-    return pd.DataFrame(table, index=np.arange(len(rows))).assign(file=str(part.path), row=rows)
+    table |= {"file": constant(str(part.path), len(rows)), "row": rows}
+    return pd.DataFrame(table, index=np.arange(len(rows)), copy=False)
 
 
 def beside(
