@@ -222,7 +222,7 @@ def _parsed(
     names = _names(table)
     near = closest(names, known)
     inner = table["metadata"] if len(names) > len(table.column_names) else None
-    columns = {}
+    columns: dict[str, Any] = {}
     for field in dict.fromkeys((*texts, *numbers, *near)):
         column = table[field] if field in table.column_names else None
         if inner is not None and inner.type.get_field_index(field) >= 0:
@@ -258,8 +258,7 @@ def text_column(values: pa.Array | pa.ChunkedArray) -> pd.api.extensions.Extensi
 
 def few_texts(values: pa.ChunkedArray) -> pd.Categorical | None:
     """Text of Arrow's dictionaries as a column of pandas; None where they are no set of names."""
-    if len({len(chunk.dictionary) for chunk in values.chunks}) != 1:
-        values = values.unify_dictionaries()
+    values = values.unify_dictionaries()  # row groups have dictionaries of their own
     names = values.chunk(0).dictionary.to_pylist() if values.num_chunks else []
     if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
         return None
@@ -338,7 +337,7 @@ def codes_of(column: pd.Series) -> Codes:
     values = pa.array(held, pa.large_string(), from_pandas=True)
     encoded = pa.chunked_array([values] if isinstance(values, pa.Array) else values.chunks, pa.large_string())
     encoded = encoded.dictionary_encode()  # chunks share one dictionary
-    if len({len(chunk.dictionary) for chunk in encoded.chunks}) > 1:
+    if not all(chunk.dictionary.equals(encoded.chunk(0).dictionary) for chunk in encoded.chunks):
         encoded = encoded.unify_dictionaries()
     names = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.large_string())
     order = pc.sort_indices(names).to_numpy()  # by bytes of UTF-8, which is the order of code points

@@ -316,7 +316,10 @@ def _load_parquet(
     """Fields of a Parquet file."""
     if not has_bytes(path):
         return pd.DataFrame(), []
-    with opened(path, required, read_dictionary=list(FEW)) as file:
+    with opened(path, required) as file:
+        kinds = {one.name: one.type for one in file.schema_arrow}
+    few = [name for name in FEW if numbers and _is_text(kinds.get(name))]
+    with opened(path, required, read_dictionary=few) as file:
         held = file.schema_arrow.names
         near = closest(held, (*fields, *READ))
         names = [field for field in (*fields, *near) if field in held]
@@ -344,6 +347,11 @@ def opened(path: Path, required: Sequence[str] = ("policy", "prompt_id"), **opti
         ) from None
 
 
+def _is_text(kind: Any) -> bool:
+    """Whether values of this type, if there is one, are text."""
+    return kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _typed(
     part: Part, fields: Sequence[str], texts: Sequence[str], categories: Sequence[str] = ()
 ) -> pd.DataFrame:
@@ -358,11 +366,7 @@ def _typed(
                 continue
             column = column.cast(column.type.value_type)
         kind = column.type
-        if (
-            pa.types.is_string(kind)
-            or pa.types.is_large_string(kind)
-            or (name in texts and pa.types.is_integer(kind))
-        ):
+        if _is_text(kind) or (name in texts and pa.types.is_integer(kind)):
             table[name] = text_column(column)
         elif pa.types.is_floating(kind) or (pa.types.is_integer(kind) and name not in texts):
             table[name] = np.asarray(column.to_numpy(), dtype=float)

@@ -92,3 +92,13 @@ def test_a_frame_with_columns_of_any_type_reads_as_its_plain_twin() -> None:
         index=[7, 7],
     )
     xr.testing.assert_identical(from_frame(typed), from_frame(plain))
+
+
+def test_row_groups_whose_names_come_in_another_order(tmp_path: Path) -> None:
+    """Each has a dictionary of its own, of the same length: a code means another policy in each."""
+    table = pd.DataFrame({
+        "policy": ["p", "q", "q", "p", "r", "p"], "prompt_id": ["a", "a", "b", "b", "c", "c"],
+        "judge_score": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5],
+    })  # fmt: skip
+    table.to_parquet(tmp_path / "x.parquet", row_group_size=2)
+    xr.testing.assert_identical(read(tmp_path / "x.parquet")[0], read(table)[0])
