@@ -284,6 +284,8 @@ def columns_of(table: pd.DataFrame, covariates: Sequence[str] = ()) -> Columns:
     covariates : sequence of str
     """
     policy, prompt = codes_of(table["policy"]), codes_of(table["prompt_id"])
+    if len(table) and policy.names[0].as_py() == "":  # names are sorted
+        stop(table, policy.codes == 0, "policy", "name the policy")
     draws, draw = np.zeros(1, dtype=np.int64), np.zeros(len(table), dtype=np.intp)
     if table["draw_idx"].any():
         draws, draw = np.unique(table["draw_idx"].to_numpy(), return_inverse=True)

@@ -221,7 +221,6 @@ def check_rows(table: pd.DataFrame, covariates: Sequence[str] = ()) -> None:
     if "fold_id" in table and table["fold_id"].notna().any():
         odd = [isinstance(v, str) and not FOLD.fullmatch(v) and v != str(NO_FOLD) for v in table["fold_id"]]
         stop(table, odd, "fold_id", FOLDS)
-    stop(table, (table["policy"] == "").to_numpy(dtype=bool), "policy", "name the policy")
     for field in (name for name in (*NUMBERS, *covariates) if name in table):
         if table[field].dtype != float or table[field].notna().any():
             table[field] = numbers(table, field)
