@@ -220,7 +220,7 @@ def setting(study: Study, cell: Cell) -> Setting:
 
 
 def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
-    """One replicate of the usual study, with P(best) beside the numbers; NUTS on the first data sets of a cell alone."""
+    """One replicate of the usual study, with P(best) beside the numbers; NUTS only on a cell's first data sets."""
     chosen = setting(study, cell)
     kept = [m for m in chosen.methods if m not in FITS or streams.replicate < FITS[m]]
     chosen = chosen._replace(methods=kept)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import xarray as xr
 from xarray.indexes import PandasIndex
 
-from cje_core.data.columnar import Columns
+from cje_core.data.columnar import Columns, columns_of
 from cje_core.data.construct import dataset
 from cje_core.data.contract import (
     LOGGED,
@@ -245,67 +245,15 @@ def from_frame(
     >>> from_frame(table).policy.values.tolist()
     ['a', 'b']
     """
-    frame = typed(frame, covariates)
-    draw = frame["draw_idx"] if "draw_idx" in frame else pd.Series(0, index=frame.index)
-    keys = {"policy": frame["policy"], "prompt": frame["prompt_id"], "draw": draw}
-    axes = [np.sort(keys[name].unique()) for name in RESPONSE]
-    codes = tuple(
-        np.searchsorted(axis, keys[name].to_numpy()) for axis, name in zip(axes, RESPONSE, strict=True)
-    )
-    shape = tuple(len(axis) for axis in axes)
-    place = np.ravel_multi_index(codes, shape)
-    if len(pd.unique(place)) < len(place):
-        table = pd.DataFrame(keys)
-        policy, prompt, number = table[table.duplicated()].iloc[0]
-        raise DataError(
-            f"two rows for policy {policy!r}, prompt_id {prompt!r}, draw_idx {number}; "
-            "remove one or number the draws in draw_idx"
-        )
-
-    def spread(column: str, fill: Any, dtype: type) -> npt.NDArray[Any] | None:
-        if column not in frame:
-            return None
-        out: npt.NDArray[Any] = np.full(shape, fill, dtype=dtype)
-        out[codes] = frame[column].to_numpy(dtype=dtype)
-        return out
-
-    def per_prompt(column: str) -> npt.NDArray[Any] | None:
-        if column not in frame:
-            return None
-        values = frame[column].groupby(keys["prompt"], sort=True)
-        if (values.nunique() > 1).any():
-            prompt = values.nunique().idxmax()
-            raise DataError(f"prompt_id {prompt!r} has more than one {column}; give each prompt exactly one")
-        return values.first().to_numpy()
-
-    x = None
-    if covariates:
-        x = np.full((*shape, len(covariates)), np.nan)
-        x[codes] = frame[list(covariates)].to_numpy(dtype=float)
-    scores = spread("judge_score", np.nan, float)
-    assert scores is not None
-    data = from_arrays(
-        scores,
-        policies=list(axes[0]),
-        prompts=list(axes[1]),
-        oracle=spread("oracle_label", np.nan, float),
-        probe=spread("probe", False, bool),
-        evaluated=spread("evaluated", False, bool),
-        label_prob=spread("label_prob", np.nan, float),
-        surprisal=spread("surprisal", np.nan, float),
-        log_ratio=spread("log_ratio", np.nan, float),
-        covariate=x,
-        features=list(covariates) or None,
-        cluster=per_prompt("cluster"),
-        stratum=per_prompt("stratum"),
-        cohort=per_prompt("cohort"),
-        fold=per_prompt("fold_id"),
+    columns = columns_of(typed(frame, covariates), covariates)
+    return from_columns(
+        columns,
+        covariates=covariates,
         judge_range=judge_range,
         oracle_range=oracle_range,
         calibration_policy=calibration_policy,
         logged=logged,
     )
-    return _numbered(data, axes[2])
 
 
 def from_columns(
@@ -317,7 +265,7 @@ def from_columns(
     calibration_policy: str | Sequence[str] | None = None,
     logged: Mapping[str, npt.ArrayLike] | None = None,
 ) -> xr.Dataset:
-    """Evaluation data from checked columns, as `from_frame` makes them from a table of the same rows.
+    """Evaluation data from checked columns.
 
     Parameters
     ----------
@@ -342,7 +290,7 @@ def from_columns(
         prompts=columns.prompt.names,
         oracle=spread(columns.numbers.get("oracle_label")),
         probe=spread(columns.probe, False),
-        evaluated=spread(np.ones(len(cell), dtype=bool), False),
+        evaluated=spread(columns.evaluated, False),
         label_prob=spread(columns.numbers.get("label_prob")),
         surprisal=spread(columns.numbers.get("surprisal")),
         log_ratio=spread(columns.numbers.get("log_ratio")),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.errors import DataError
@@ -48,6 +49,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 ONE_LINE = "a line break or other control character has no place in a name: write it without"
 NOTHING = ("", "na", "n/a", "<na>", "nan", "none", "null", "-")
 WORDS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal", "log_ratio")
+SHARED = ("cluster", "stratum", "cohort", "fold_id")  # what all rows of a prompt share
 LENGTH = "response_length"
 DECLARED = {"judge_score": "judge_range", "oracle_label": "oracle_range"}
 # This share of values off the scale is a scale declared wrongly rather than a few slips of the pen.
@@ -75,6 +78,19 @@ def check_columns(
 
 def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
     """Ids as text; 0 and "" are ids like any other, None and NaN are missing (and an error if `required`)."""
+    if isinstance(table[field].dtype, pd.CategoricalDtype):
+        if required:
+            stop(table, table[field].isna(), field, "every row needs one")
+        odd = [name for name in table[field].cat.categories if CONTROL.search(name)]
+        stop(table, table[field].isin(odd), field, ONE_LINE)
+        return table[field]
+    if isinstance(table[field].dtype, pd.StringDtype):  # text already: a million rows need no look at each
+        column = table[field].array
+        if required:
+            stop(table, column.isna(), field, "every row needs one")
+        if _has_control(column):
+            _stop_control(table, field, [v if isinstance(v, str) else "" for v in column])
+        return table[field]
     values: list[Any] = table[field].to_numpy(dtype=object).tolist()
     kinds = set(map(type, values))
     if kinds <= {str}:
@@ -89,6 +105,17 @@ def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
         stop(table, [v is None for v in values], field, "every row needs one")
     _stop_control(table, field, [v if isinstance(v, str) else "" for v in values])
     return pd.Series([None if v is None else str(v) for v in values], index=table.index, dtype=object)
+
+
+def _has_control(column: Any) -> bool:
+    """Whether text of Arrow has a control character; printable ASCII is so without a Python object for each."""
+    for chunk in pa.chunked_array(column.__arrow_array__()).chunks:
+        start, end = np.frombuffer(chunk.buffers()[1], np.int64)[[chunk.offset, chunk.offset + len(chunk)]]
+        letters = np.frombuffer(chunk.buffers()[2] or b"", np.uint8)[start:end]
+        plain = letters.min(initial=0x20) >= 0x20 and letters.max(initial=0x20) < 0x7F
+        if not plain and CONTROL.search(letters.tobytes().decode()):
+            return True
+    return False
 
 
 def _stop_control(table: pd.DataFrame, field: str, texts: Sequence[str]) -> None:
@@ -118,10 +145,12 @@ def numbers(table: pd.DataFrame, field: str) -> FloatArray:
 
 
 def _in_reach(table: pd.DataFrame, field: str, values: FloatArray) -> FloatArray:
-    """`values`, none of them infinite or so large that its square would be."""
-    stop(table, np.isinf(values), field, FINITE)
-    stop(table, np.abs(values) > LARGEST, field, OVERFLOW)
-    return values
+    """`values`, none of them infinite or so large that its square would be; the zero has no sign."""
+    beyond = np.abs(values) > LARGEST
+    if beyond.any():
+        stop(table, np.isinf(values), field, FINITE)
+        stop(table, beyond, field, OVERFLOW)
+    return np.asarray(values + 0.0)
 
 
 def _instead_of(value: object) -> str:
@@ -138,11 +167,15 @@ def flags(table: pd.DataFrame, field: str) -> BoolArray:
     """Column of true or false (1 and 0 also count), false where missing."""
     if table[field].dtype == bool:
         return table[field].to_numpy()
-    missing = table[field].isna()
-    values = zip(table[field], missing, strict=True)
-    words = [False if absent else WORDS.get(str(v).strip().lower()) for v, absent in values]
-    stop(table, [word is None for word in words], field, "write true or false")
-    return np.array(words, dtype=bool)
+    held = table[field]
+    if held.isna().all():
+        return np.zeros(len(table), dtype=bool)
+    if held.dtype == object:  # an object has no hash
+        held = pd.Series([None if v is None or v is pd.NA or v != v else str(v) for v in held], dtype=object)
+    codes, kinds = pd.factorize(held)
+    words = [WORDS.get(str(kind).strip().lower()) for kind in kinds]
+    stop(table, np.array([*(word is None for word in words), False])[codes], field, "write true or false")
+    return np.array([*words, False], dtype=bool)[codes]
 
 
 def typed(frame: pd.DataFrame, covariates: Sequence[str] = ()) -> pd.DataFrame:
@@ -164,37 +197,48 @@ def typed(frame: pd.DataFrame, covariates: Sequence[str] = ()) -> pd.DataFrame:
     if frame.empty:
         raise DataError("the table has no rows; give at least one response")
     table = frame.reset_index(drop=True).assign(file="the table", row=np.arange(1, len(frame) + 1))
-    out: dict[str, Any] = {}
-    for field in ("policy", "prompt_id", "cluster", "stratum", "cohort"):
+    for field in ("cluster", "stratum", "cohort"):
         if field in table:
-            out[field] = ids(table, field, required=True).astype(str)
-    for field in (
-        "judge_score",
-        "oracle_label",
-        "draw_idx",
-        "label_prob",
-        "surprisal",
-        "log_ratio",
-        "fold_id",
-        *covariates,
-    ):
-        if field in table:
-            out[field] = numbers(table, field)
-    stop(table, np.isnan(out["judge_score"]), "judge_score", "judge the response or leave the row out")
-    if "draw_idx" in out:
-        draw = out["draw_idx"]
-        proper = (draw >= 0) & (draw == np.floor(draw)) & (draw <= EXACT)
-        stop(table, ~proper, "draw_idx", "number the draws 0, 1, 2, ...")
-        out["draw_idx"] = draw.astype(np.int64)
-    if "fold_id" in out:
-        fold = out["fold_id"]
-        stop(table, ~((fold >= NO_FOLD) & (fold == np.floor(fold))), "fold_id", FOLDS)
-        out["fold_id"] = fold.astype(int)
+            stop(table, table[field].isna(), field, "every row needs one")
     for field in ("probe", "evaluated"):
         if field in table:
             stop(table, table[field].isna(), field, "write true or false")
-            out[field] = flags(table, field)
-    return pd.DataFrame(out)
+    check_rows(table, covariates)
+    require(table, "judge_score", "a response without a grade enters by evaluated=False, or is counted apart")
+    return table
+
+
+def check_rows(table: pd.DataFrame, covariates: Sequence[str] = ()) -> None:
+    """Give the columns of responses their types, in place; what is wrong with a value stops at its row.
+
+    Ids become text, numbers floats with NaN where missing, ``draw_idx`` integers, flags truth values.
+    """
+    if "fold_id" in table and table["fold_id"].dtype.kind == "f":
+        fold = table["fold_id"].to_numpy()
+        stop(table, ~np.isnan(fold) & (fold != np.floor(fold)), "fold_id", FOLDS)
+    for field in (name for name in (*KEY[:2], *SHARED) if name in table):
+        table[field] = ids(table, field, required=field in KEY)
+    if "fold_id" in table and table["fold_id"].notna().any():
+        odd = [isinstance(v, str) and not FOLD.fullmatch(v) and v != str(NO_FOLD) for v in table["fold_id"]]
+        stop(table, odd, "fold_id", FOLDS)
+    for field in (name for name in (*NUMBERS, *covariates) if name in table):
+        if table[field].dtype != float or table[field].notna().any():
+            table[field] = numbers(table, field)
+    if "draw_idx" in table and table["draw_idx"].notna().any():
+        draw = np.nan_to_num(table["draw_idx"].to_numpy())
+        improper = (draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)
+        stop(table, improper, "draw_idx", "number the draws 0, 1, 2, ...")
+        table["draw_idx"] = draw.astype(np.int64)
+    else:
+        table["draw_idx"] = np.zeros(len(table), dtype=np.int64)
+    if "label_prob" in table and table["label_prob"].notna().any():
+        prob = table["label_prob"].to_numpy()
+        improper = (prob < 0) | (prob > 1)
+        if "oracle_label" in table:
+            improper |= table["oracle_label"].notna().to_numpy() & (prob == 0)
+        stop(table, improper, "label_prob", "the probability of a label lies in (0, 1]")
+    for field in (name for name in ("probe", "evaluated") if name in table):
+        table[field] = flags(table, field)
 
 
 def check_covariates(names: Sequence[str]) -> None:
@@ -256,9 +300,16 @@ def check_scale(table: pd.DataFrame, field: str, scale: tuple[float, float]) -> 
 
 def _check_unit_policy(table: pd.DataFrame, field: str, scale: tuple[float, float]) -> None:
     """Stop where one policy has fractions of 1 and another has not, on a scale up to 10 or more."""
-    groups = table.groupby(["file", "policy"], sort=True)[field]
-    unit = groups.agg(lambda v: bool(len(v) >= 10 and v.between(0, 1).all() and (v % 1 != 0).any()))
-    if unit.any() and (groups.agg(lambda v: float((v > 1).mean())) >= 0.9).any():
+    values = table[field].to_numpy(dtype=float)
+    kinds = table.assign(
+        above=values > 1, outside=(values < 0) | (values > 1), fraction=values != np.floor(values)
+    )
+    groups = kinds.groupby(["file", "policy"], sort=True, observed=True)
+    held = groups.agg(
+        n=(field, "size"), above=("above", "mean"), out=("outside", "any"), part=("fraction", "any")
+    )
+    unit = (held["n"] >= 10) & ~held["out"] & held["part"]
+    if unit.any() and (held["above"] >= 0.9).any():
         file, policy = unit.index[unit.to_numpy(dtype=bool)][0]
         here = (table["file"] == file) & (table["policy"] == policy)
         mend = (
@@ -268,10 +319,12 @@ def _check_unit_policy(table: pd.DataFrame, field: str, scale: tuple[float, floa
         stop(table, here, field, mend)
 
 
-def leave_out(left_out: list[pd.DataFrame], rows: pd.DataFrame, reason: str) -> None:
-    """Add `rows` to those left out."""
+def leave_out(left_out: list[pd.DataFrame], rows: pd.DataFrame, reason: str, *more: str) -> None:
+    """Add `rows` to those left out, with the columns `more` where any row has them."""
     if len(rows):
-        left_out.append(rows[["file", "row", "policy", "prompt_id"]].assign(reason=reason))
+        more = tuple(name for name in more if rows[name].notna().any())
+        gone = rows[["file", "row", "policy", "prompt_id", *more]].assign(reason=reason)
+        left_out.append(gone.astype({name: object for name in LEFT_OUT if name != "row"})[[*LEFT_OUT, *more]])
 
 
 # --- messages ---
@@ -283,7 +336,10 @@ def stop(table: pd.DataFrame, bad: npt.ArrayLike, field: str, mend: str | Callab
     if mask.any():
         row = table.iloc[int(np.argmax(mask))]
         words = mend if isinstance(mend, str) else mend(row)
-        raise DataError(f"{place(row)}: {field} is {show(row.get(field))}; {words}")
+        value = row.get(field)
+        if field in table and isinstance(table[field].dtype, pd.StringDtype) and value != value:
+            value = None  # a missing text
+        raise DataError(f"{place(row)}: {field} is {show(value)}; {words}")
 
 
 def of_prompts(table: pd.DataFrame, field: str) -> pd.Series:

@@ -11,7 +11,6 @@ left out and listed with the reason. The order of rows and files never matters.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,44 +19,37 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from cje_core.data.build import from_columns, from_frame
-from cje_core.data.columnar import NUMBERS, clean
+from cje_core.data.build import from_columns
+from cje_core.data.columnar import Columns, columns_of
 from cje_core.data.errors import DataError
 from cje_core.data.fields import (
     DECLARED,
-    EXACT,
-    FOLD,
-    FOLDS,
     KEY,
     LEFT_OUT,
     LENGTH,
     NO_FOLD,
+    NUMBERS,
+    SHARED,
     Foreign,
     Scales,
     Source,
     check_covariates,
     check_range,
+    check_rows,
     check_scale,
     count_words,
-    flags,
-    ids,
     leave_out,
     name_of,
-    numbers,
-    of_prompts,
-    place,
     require,
     show,
     stop,
 )
-from cje_core.data.intake.foreign import LABEL, foreign
+from cje_core.data.intake.foreign import LABEL, UNGRADED, foreign
 from cje_core.data.intake.labels import join_labels
 from cje_core.data.intake.slips import RENUMBERED, alike_names, few_draws
 from cje_core.data.logged import read_logged
 from cje_core.data.tables import Part, Remarks, load
 
-# What all rows of a prompt share, and what stands where no row says it (None: then every prompt needs one).
-SHARED = {"cluster": None, "stratum": None, "cohort": "", "fold_id": None}
 TEXTS = ("policy", "prompt_id", *SHARED, "probe", "response")
 
 
@@ -131,34 +123,23 @@ def read(
     if isinstance(path, str | Path):
         path = foreign(path) or path
     left_out: list[pd.DataFrame] = []
-    remarks: Remarks = []
-    alone = probes is None and labels is None
-    columns = clean(path, scales, covariates, remarks) if alone else None
-    leave_out_files(left_out, remarks)
-    if columns is None:
-        table = records(path, scales, left_out, probes=probes, covariates=covariates, labels=labels)
-        policies, prompts = (sorted(table[field].unique()) for field in ("policy", "prompt_id"))
-        counted = few_draws(table["draw_idx"].to_numpy(), table["policy"], table["prompt_id"])
-        if counted is not None:
-            table = table.assign(draw_idx=counted)
-        build = partial(from_frame, table)
-    else:
-        draw = columns.draws[columns.draw]
-        counted = None
-        if len(columns.draws) > 1:
-            counted = few_draws(draw, columns.policy.codes, columns.prompt.codes)
-        if counted is not None:
-            columns = columns._replace(draw=counted, draws=np.arange(counted.max() + 1))
-        policies, prompts = columns.policy.names.to_pylist(), columns.prompt.names
-        build = partial(from_columns, columns)
+    columns = records(path, scales, left_out, probes=probes, covariates=covariates, labels=labels)
+    counted = None
+    if len(columns.draws) > 1:
+        counted = few_draws(columns.draws[columns.draw], columns.policy.codes, columns.prompt.codes)
+    if counted is not None:
+        columns = columns._replace(draw=counted, draws=np.arange(counted.max() + 1))
+    policies, prompts = columns.policy.names.to_pylist(), columns.prompt.names
     teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
     check_known(teachers or (), policies, name_of(path))
     logs = None
     shared: dict[str, npt.NDArray[Any]] = {}
     if logged is not None:
-        names = prompts if isinstance(prompts, list) else prompts.to_pylist()
-        logs, shared = read_logged(Path(logged), policies, names, scales, covariates, left_out, salt)
-    data = build(
+        logs, shared = read_logged(
+            Path(logged), policies, prompts.to_pylist(), scales, covariates, left_out, salt
+        )
+    data = from_columns(
+        columns,
         covariates=covariates,
         judge_range=judge_range,
         oracle_range=oracle_range,
@@ -213,48 +194,55 @@ def records(
     probes: Source | None = None,
     covariates: Sequence[str] = (),
     labels: str | Path | None = None,
-) -> pd.DataFrame:
-    """Responses and probes read record by record: what `from_frame` takes.
+) -> Columns:
+    """Responses and probes, checked by columns.
 
     Rows that are left out are added to `left_out`.
     """
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
+    source = name_of(path.path if isinstance(path, Part) else path)
+    if labels is not None or probes is not None:  # rows of another file are joined to them
+        table = table.astype({"policy": object, "file": object})
     if labels is not None:
+        columns_of(table)  # a response that is there twice could get the other one's label
         table = join_labels(table, labels, left_out, scales["oracle_label"])
-    if table["judge_score"].isna().all():
-        source = name_of(path.path if isinstance(path, Part) else path)
+    ungraded = table["judge_score"].isna().to_numpy()
+    if ungraded.all() and not (isinstance(path, Part) and "judge_score" in path.table.column_names):
         raise DataError(f"{source}: no row has judge_score; give the judge's scores that name")
-    require(table, "judge_score", "judge the response or remove the row")
-    no_label = table["probe"] & table["oracle_label"].isna()
+    audit = table.iloc[:0]
+    if probes is not None:
+        audit = _responses(probes, ("_probe", "_responses"), covariates, left_out, fingerprint=True)
+        columns_of(audit)
+    for field, scale in scales.items():
+        check_scale(pd.concat([table, audit], ignore_index=True) if len(audit) else table, field, scale)
+    for gone in left_out:
+        if LABEL in gone:
+            check_scale(gone, LABEL, scales[LABEL])
+    if (
+        ungraded.any()
+    ):  # a judge fails more often on some responses than on others: they are counted, with their labels
+        columns_of(table)
+        if not isinstance(path, Part):  # of a policy without any grade nothing could be said
+            graded = table.loc[~ungraded, "policy"].unique()
+            mend = "no response of its policy has one: judge them, or leave the policy out"
+            stop(table, ungraded & ~table["policy"].isin(graded).to_numpy(dtype=bool), "judge_score", mend)
+        leave_out(left_out, table[ungraded], f"{UNGRADED}judge_score gave no number", LABEL)
+        table = table[~ungraded].reset_index(drop=True)
+    no_label = table["probe"].to_numpy() & table["oracle_label"].isna().to_numpy()
     leave_out(
         left_out, table[no_label], "a probe without oracle_label audits nothing (it still enters the mean)"
     )
     table["probe"] &= ~no_label
     table["evaluated"] = True
-    audit = table.iloc[:0]
     if probes is not None:
-        audit = _responses(probes, ("_probe", "_responses"), covariates, left_out, fingerprint=True)
-    for field, scale in scales.items():
-        check_scale(pd.concat([table, audit], ignore_index=True), field, scale)
-    for gone in left_out:
-        if LABEL in gone:
-            check_scale(gone, LABEL, scales[LABEL])
-    if probes is not None:
-        table = _join_probes(table, audit, name_of(path.path if isinstance(path, Part) else path), left_out)
+        table = _join_probes(table, audit, source, left_out)
     if table["label_prob"].notna().any():
         teaches = table["oracle_label"].notna() & ~table["probe"]
         mend = "other rows have one, so every labelled row needs one"
         stop(table, teaches & table["label_prob"].isna(), "label_prob", mend)
-    for field, absent in SHARED.items():
-        if table[field].notna().any():
-            table[field] = _per_prompt(table, field, absent)
-    if table["fold_id"].notna().any():
-        table["fold_id"] = table["fold_id"].astype(int)
     for field in covariates:
         require(table, field, f"fill it or leave covariates={field!r} out")
-    optional = ["oracle_label", "label_prob", "surprisal", "log_ratio", *SHARED]
-    given = [field for field in optional if table[field].notna().any()]
-    return table[[*KEY, "judge_score", "probe", "evaluated", *given, *covariates]]
+    return columns_of(table, covariates)
 
 
 def check_known(teachers: Sequence[str], policies: Sequence[str], source: str) -> None:
@@ -286,51 +274,17 @@ def _responses(
     """Responses (or probes) with checked types: ids as text, numbers as finite float or NaN, no duplicate."""
     text = ["response"] if fingerprint or LENGTH in covariates else []
     fields = ["policy", "prompt_id", *SHARED, "probe", *text, *NUMBERS, *covariates]
-    table, remarks = load(source, fields, suffixes=suffixes, texts=TEXTS)
+    numbers = (*NUMBERS, *covariates)
+    table, remarks = load(source, fields, suffixes=suffixes, texts=TEXTS, numbers=numbers)
     leave_out_files(left_out, remarks)
     if isinstance(source, Foreign):
         left_out.append(source.left_out)
-    for field in ("policy", "prompt_id", *SHARED):
-        table[field] = ids(table, field, required=field in KEY)
-    odd = [name is not None and not FOLD.fullmatch(name) for name in table["fold_id"]]
-    stop(table, odd, "fold_id", FOLDS)
-    stop(table, table["policy"] == "", "policy", "name the policy")
     if LENGTH in covariates and table[LENGTH].isna().all():
         count_words(table)
-    for field in (*NUMBERS, *covariates):
-        table[field] = numbers(table, field)
-    draw = table["draw_idx"].fillna(0.0)
-    improper = (draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)
-    stop(table, improper, "draw_idx", "number the draws 0, 1, 2, ...")
-    table["draw_idx"] = draw.astype(np.int64)
-    prob, label = table["label_prob"], table["oracle_label"]
-    improper = (prob < 0) | (prob > 1) | (label.notna() & (prob == 0))
-    stop(table, improper, "label_prob", "the probability of a label lies in (0, 1]")
-    table["probe"] = flags(table, "probe")
+    check_rows(table, covariates)
     if text:  # a fingerprint tells responses apart as well as their text, in 8 bytes
         table["response"] = [hash(r) if isinstance(r, str) else None for r in table["response"]]
-    twice = table.duplicated(KEY).to_numpy()
-    if twice.any():
-        again = table.iloc[int(np.argmax(twice))]
-        first = table[(table[KEY] == again[KEY]).all(axis=1)].iloc[0]
-        raise DataError(
-            f"{place(again)}: policy {again.policy!r}, prompt_id {show(again.prompt_id)}, draw_idx "
-            f"{again.draw_idx} is already in {place(first)}; remove one or number the draws in draw_idx"
-        )
     return table
-
-
-def _per_prompt(table: pd.DataFrame, field: str, absent: str | None) -> pd.Series:
-    """What all rows of a prompt share; a row may leave it to the others, and all of them where `absent` is known."""
-    values = table["prompt_id"].map(of_prompts(table, field))
-    if absent is not None:
-        return values.fillna(absent)
-    needed = values.isna()
-    if field == "fold_id":  # what only audits teaches no fold
-        needed &= table["evaluated"]
-        values = values.fillna(str(NO_FOLD))
-    stop(table, needed, field, "other prompts have one, so each needs one")
-    return values
 
 
 def _join_probes(

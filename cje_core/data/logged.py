@@ -15,7 +15,6 @@ from cje_core.data.fields import (
     LEFT_OUT,
     LENGTH,
     NO_FOLD,
-    READ,
     Scales,
     check_scale,
     count_words,
@@ -27,10 +26,9 @@ from cje_core.data.fields import (
     require,
     stop,
 )
-from cje_core.data.intake.names import check_names
 from cje_core.data.schema.logs import Wide, is_schema, read_wide
 from cje_core.data.schema.redacted import is_redacted, redact
-from cje_core.data.tables import load_jsonl
+from cje_core.data.tables import load_jsonl, misspelt, strange
 
 
 def read_logged(
@@ -59,7 +57,7 @@ def read_logged(
     for field in ("oracle_label", "n_tokens", *covariates):
         if field not in table:
             table[field] = np.nan
-    require(table, "judge_score", "judge the logged response or remove the row")
+    require(table, "judge_score", "judge the logged response")
     for field, scale in scales.items():
         check_scale(table, field, scale)
     _stop_positive(table, "base_policy_logprob")
@@ -128,9 +126,9 @@ def _objects(path: Path, covariates: Sequence[str]) -> Wide:
     wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
     seen: dict[str, None] = {}
     table = load_jsonl(path, list(dict.fromkeys(wanted)), seen).assign(policy="")
-    said = check_names(seen, (*wanted, *READ), str(path))
     if table.empty:
         raise DataError(f"{path} is empty: it has no rows; leave logged= out")
+    said = misspelt(path, table, seen, wanted, strange(path, seen, wanted))
     table["prompt_id"] = ids(table, "prompt_id", required=True)
     mapping = [v is None or isinstance(v, dict) for v in table["target_policy_logprobs"]]
     stop(table, ~np.array(mapping), "target_policy_logprobs", "write an object of policy: log-likelihood")
@@ -147,7 +145,7 @@ def _objects(path: Path, covariates: Sequence[str]) -> Wide:
         column = table.assign(policy=policy, **{field: values})
         _stop_nan(column, field)
         targets[policy] = numbers(column, field)
-    gone = [pd.DataFrame([[str(path), pd.NA, "", "", reason]], columns=LEFT_OUT) for reason in said]
+    gone = [pd.DataFrame([[str(path), pd.NA, "", "", reason]], columns=LEFT_OUT) for _, reason in said]
     return Wide(table, targets, gone)
 
 

@@ -1,9 +1,9 @@
-"""Files -> tables whose every row knows its file and line.
+"""Files -> tables whose every row knows its file and line: one parser for each format, and no rule about values.
 
 `load` reads JSONL, CSV, Parquet, a directory of ``{policy}.jsonl``, a DataFrame or what a reader made of another
-tool's file into one table: a column of objects per wanted field (None where a record lacks it), ``file``, and
-``row``: the line of a JSONL file, the record of a CSV file counted with its header as row 1, the record counted from 1
-elsewhere.
+tool's file into one table: a column per wanted field (missing where a record lacks it), ``file``, and ``row``: the line
+of a JSONL file, the record of a CSV file counted with its header as row 1, the record counted from 1 elsewhere. Columns
+come typed from the quick parsers of `cje_core.data.columnar`, or as objects from Python's own, which take what is odd.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -14,10 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
+from cje_core.data.columnar import Parsed, constant, few_texts, parsed_csv, parsed_jsonl, text_column
 from cje_core.data.errors import DataError
 from cje_core.data.fields import (
+    CONTROL,
     FINITE,
+    ONE_LINE,
     READ,
     Foreign,
     Source,
@@ -25,14 +29,18 @@ from cje_core.data.fields import (
     ids,
     line,
     name_of,
+    place,
     stop,
 )
 from cje_core.data.intake.cells import csv_rows
-from cje_core.data.intake.names import check_names
+from cje_core.data.intake.names import CAUTION, check_names, closest
 from cje_core.data.intake.raw import KINDS, LINES, PARQUET, is_zipped, kind_of, stem_of
 from cje_core.data.intake.rows import has_bytes, records_of
 
 Remarks = list[tuple[Path, str]]  # what is to be said of a file as a whole
+# A label, score or name that is lost to a misspelt field changes numbers; other fields only deserve a word.
+FEW = ("policy",)  # texts of few names, which Parquet is read into without a text for each row
+VITAL = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "label_prob")
 
 
 class Part(NamedTuple):
@@ -44,7 +52,12 @@ class Part(NamedTuple):
 
 
 def load(
-    source: Source | Part, fields: Sequence[str], *, suffixes: Sequence[str], texts: Sequence[str]
+    source: Source | Part,
+    fields: Sequence[str],
+    *,
+    suffixes: Sequence[str],
+    texts: Sequence[str],
+    numbers: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, Remarks]:
     """Read the wanted fields of a source.
 
@@ -58,6 +71,8 @@ def load(
         has one, ``{policy}.jsonl``. Each may be .jsonl, .json, .csv or .parquet, the first three gzipped too.
     texts : sequence of str
         The fields that a CSV file holds as text.
+    numbers : sequence of str
+        The fields that are numbers: where they are named, columns are typed if nothing is odd.
 
     Returns
     -------
@@ -68,47 +83,106 @@ def load(
     """
     remarks: Remarks = []
     if isinstance(source, Part):
-        table = _objects(source, fields, texts)
+        table = _typed(source, fields, texts, FEW if numbers else ())
     elif isinstance(source, Foreign):
         table = source.table[[f for f in (*fields, "file", "row") if f in source.table]]
     elif isinstance(source, pd.DataFrame):
         check_columns(source.columns, name_of(source))
-        remarks = _misspelt(Path(name_of(source)), map(str, source.columns), fields)
-        table = source[[f for f in fields if f in source]].astype(object).reset_index(drop=True)
+        held = source.rename(columns=str).reset_index(drop=True)
+        table = held[[f for f in fields if f in held]].astype(object)
         table = table.assign(file=name_of(source), row=np.arange(1, len(source) + 1))
+        remarks = misspelt(Path(name_of(source)), table, list(map(str, held.columns)), fields, held)
     elif (path := Path(source)).is_dir():
-        table, remarks = _load_directory(path, suffixes, fields, texts)
+        table, remarks = _load_directory(path, suffixes, fields, texts, numbers)
     else:
-        table, remarks = load_file(path, fields, texts)
+        table, remarks = load_file(path, fields, texts, numbers=numbers)
     if table.empty:
         name = source.path if isinstance(source, Part) else name_of(source)
         raise DataError(f"{name} is empty: it has no rows; give at least one response")
-    for field in fields:
-        if field not in table:
-            table = table.assign(**{field: None})
-    return table, remarks
+    # One array each serves all fields that no row has.
+    number = np.full(len(table), np.nan)
+    text = text_column(pa.nulls(len(table), pa.large_string())) if numbers else None
+    absent = {field: number if field in numbers else text for field in fields if field not in table}
+    return table.assign(**absent) if absent else table, remarks
 
 
 def load_file(
-    path: Path, fields: Sequence[str], texts: Sequence[str], required: Sequence[str] = ("policy", "prompt_id")
+    path: Path,
+    fields: Sequence[str],
+    texts: Sequence[str],
+    required: Sequence[str] = ("policy", "prompt_id"),
+    numbers: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, Remarks]:
     """Fields of one file; empty where it has no row."""
     kind = kind_of(path)
+    if (
+        kind in (*LINES, ".csv")
+        and numbers
+        and (quick := _quick(path, kind, fields, texts, numbers)) is not None
+    ):
+        if kind == ".csv":
+            check_columns(quick.columns, str(path), required)
+        n = len(quick.table)
+        table = quick.table.assign(file=constant(str(path), n), row=np.arange(quick.first, quick.first + n))
+        return table, misspelt(path, table, quick.columns, fields, quick.strange)
     if kind in LINES:
         seen: dict[str, None] = {}
         table = load_jsonl(path, fields, seen)
-        return table, _misspelt(path, seen, fields)
+        return table, misspelt(path, table, seen, fields, strange(path, seen, fields))
     if kind == ".csv":
         return _load_csv(path, fields, texts, required)
     if kind in PARQUET and not is_zipped(path):
-        return _load_parquet(path, fields, texts, required)
+        return _load_parquet(path, fields, texts, required, numbers)
     has_bytes(path)
     raise DataError(f"{path}: file type {kind!r} is unknown; give .jsonl, .csv, .parquet or a directory")
 
 
-def _misspelt(path: Path, names: Collection[str] | Iterator[str], fields: Sequence[str]) -> Remarks:
-    """Stop at a field whose name is another's but for case, and say which are close to one."""
-    return [(path, reason) for reason in check_names(names, (*fields, *READ), str(path))]
+def _quick(
+    path: Path, kind: str, fields: Sequence[str], texts: Sequence[str], numbers: Sequence[str]
+) -> Parsed | None:
+    """Typed columns of a file in which nothing is odd, else None."""
+    parse = parsed_csv if kind == ".csv" else parsed_jsonl
+    return parse(
+        path, [f for f in fields if f in texts], [f for f in fields if f in numbers], (*fields, *READ)
+    )
+
+
+def strange(path: Path, names: Collection[str], fields: Sequence[str]) -> pd.DataFrame:
+    """Columns of a JSONL file that are nearly those which are read: none but where a name is misspelt."""
+    near = closest(names, (*fields, *READ))
+    for name in near:
+        if CONTROL.search(name):
+            raise DataError(f"{path}: field {name!r}: {ONE_LINE}")
+    return load_jsonl(path, list(near)) if near else pd.DataFrame()
+
+
+def misspelt(
+    path: Path, table: pd.DataFrame, names: Collection[str], fields: Sequence[str], held: pd.DataFrame
+) -> Remarks:
+    """Stop at a field whose name is another's but for case, or nearly another's in a row that lacks that one.
+
+    `held` has the columns whose names are close to a field's.
+    """
+    check_names(names, (*fields, *READ), str(path))
+    remarks: Remarks = []
+    for name, field in closest(names, (*fields, *READ)).items():
+        if name not in held:
+            continue
+        lacking = held[name].notna().to_numpy(dtype=bool, copy=True)
+        if field in table:
+            lacking &= table[field].isna().to_numpy(dtype=bool)
+        if lacking.any() and field in VITAL:
+            row = table.iloc[int(np.argmax(lacking))]
+            raise DataError(f"{place(row)}: unknown field {name!r}: did you mean {field}? rename or drop it")
+        if lacking.any():
+            remarks.append((path, f"{CAUTION}field {name!r} is not read: is it {field} misspelt?"))
+    return remarks
+
+
+def misspelt_columns(path: Path, names: Collection[str], fields: Sequence[str]) -> Remarks:
+    """Check the names alone, where rows are read later: a column that is nearly a field, and that field is absent."""
+    rows = pd.DataFrame({name: [True] for name in names}).assign(file=str(path), row=1)
+    return misspelt(path, rows, names, fields, rows)
 
 
 def load_jsonl(path: Path, fields: Sequence[str], seen: dict[str, None] | None = None) -> pd.DataFrame:
@@ -120,7 +194,7 @@ def load_jsonl(path: Path, fields: Sequence[str], seen: dict[str, None] | None =
     rows = []
     nothing: dict[str, Any] = {}
     names = {} if seen is None else seen
-    for number, record in records_of(path, frozenset((*fields, *READ))):
+    for number, record in records_of(path):
         rows.append(number)
         metadata = record.get("metadata")
         inner = metadata if isinstance(metadata, dict) else nothing
@@ -174,7 +248,7 @@ def check_policies(files: Sequence[Path], suffix: str) -> None:
 
 
 def _load_directory(
-    path: Path, suffixes: Sequence[str], fields: Sequence[str], texts: Sequence[str]
+    path: Path, suffixes: Sequence[str], fields: Sequence[str], texts: Sequence[str], numbers: Sequence[str]
 ) -> tuple[pd.DataFrame, Remarks]:
     """One table from the files of a directory; each file must have rows, and its name is their policy."""
     chosen, suffix, remarks = response_files(path, suffixes)
@@ -189,14 +263,15 @@ def _load_directory(
     tables = []
     for file in chosen:
         policy = policy_of(file, suffix)
-        table, more = load_file(file, fields, texts, ("prompt_id",))
+        table, more = load_file(file, fields, texts, ("prompt_id",), numbers)
         remarks += more
         if table.empty:
             raise DataError(f"{file} is empty: policy {policy!r} has no rows; fill the file or remove it")
         if "policy" in table:
             other = table["policy"].notna() & (table["policy"] != policy)
             stop(table, other, "policy", f"but the file name says {policy!r}: correct one of them")
-        tables.append(table.assign(policy=policy))
+        tables.append(table.assign(policy=text_column(pa.repeat(pa.scalar(policy, pa.large_string()), len(table)))
+                                   if numbers else policy))  # fmt: skip
     return pd.concat(tables, ignore_index=True), remarks
 
 
@@ -209,8 +284,8 @@ def _load_csv(
     rows = csv_rows(path)
     header = next(rows, [])
     check_columns(header, str(path), required)
-    remarks = _misspelt(path, header, fields)
-    wanted = [(field, header.index(field)) for field in fields if field in header]
+    near = closest(header, (*fields, *READ))
+    wanted = [(field, header.index(field)) for field in (*fields, *near) if field in header]
     columns: list[list[Any]] = [[] for _ in wanted]
     number = 1
     for number, cells in enumerate(rows, 2):  # noqa: B007
@@ -223,7 +298,8 @@ def _load_csv(
         elif field != "prompt_id":
             values = [cell or None for cell in values]
         table[field] = pd.Series(values, dtype=object)
-    return pd.DataFrame(table).assign(file=str(path), row=np.arange(2, number + 1)), remarks
+    frame = pd.DataFrame(table).assign(file=str(path), row=np.arange(2, number + 1))
+    return frame.drop(columns=list(near)), misspelt(path, frame, header, fields, frame)
 
 
 def _parse(cell: str) -> float | str | None:
@@ -235,16 +311,21 @@ def _parse(cell: str) -> float | str | None:
 
 
 def _load_parquet(
-    path: Path, fields: Sequence[str], texts: Sequence[str], required: Sequence[str]
+    path: Path, fields: Sequence[str], texts: Sequence[str], required: Sequence[str], numbers: Sequence[str]
 ) -> tuple[pd.DataFrame, Remarks]:
     """Fields of a Parquet file."""
     if not has_bytes(path):
         return pd.DataFrame(), []
     with opened(path, required) as file:
+        kinds = {one.name: one.type for one in file.schema_arrow}
+    few = [name for name in FEW if numbers and _is_text(kinds.get(name))]
+    with opened(path, required, read_dictionary=few) as file:
         held = file.schema_arrow.names
-        remarks = _misspelt(path, held, fields)
-        names = [field for field in fields if field in held]
-        return _objects(Part(file.read(columns=names, use_threads=False), path, 1), fields, texts), remarks
+        near = closest(held, (*fields, *READ))
+        names = [field for field in (*fields, *near) if field in held]
+        part = Part(file.read(columns=names, use_threads=False), path, 1)
+        table = _typed(part, names, texts, FEW if numbers else ())
+        return table.drop(columns=list(near)), misspelt(path, table, held, fields, table)
 
 
 @contextmanager
@@ -266,20 +347,36 @@ def opened(path: Path, required: Sequence[str] = ("policy", "prompt_id"), **opti
         ) from None
 
 
-def _objects(part: Part, fields: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
-    """Fields of rows from Parquet; integer ids become text before pandas can turn them into floats."""
-    import pyarrow as pa
+def _is_text(kind: Any) -> bool:
+    """Whether values of this type, if there is one, are text."""
+    return kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
-    table = {}
+
+def _typed(
+    part: Part, fields: Sequence[str], texts: Sequence[str], categories: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Fields of rows from Parquet; integer ids become text before pandas can turn them into floats."""
+    table: dict[str, Any] = {}
     for name in (field for field in fields if field in part.table.column_names):
         column = part.table.column(name)
         if pa.types.is_dictionary(column.type):
+            few = few_texts(column) if name in categories else None
+            if few is not None:
+                table[name] = few
+                continue
             column = column.cast(column.type.value_type)
-        if name in texts and pa.types.is_integer(column.type):
-            column = column.cast(pa.string())
-        table[name] = column.to_pandas().astype(object)
+        kind = column.type
+        if _is_text(kind) or (name in texts and pa.types.is_integer(kind)):
+            table[name] = text_column(column)
+        elif pa.types.is_floating(kind) or (pa.types.is_integer(kind) and name not in texts):
+            table[name] = np.asarray(column.to_numpy(), dtype=float)
+        elif pa.types.is_boolean(kind) and not column.null_count:
+            table[name] = column.to_numpy()
+        else:
+            table[name] = column.to_pandas().astype(object)
     rows = np.arange(part.first, part.first + part.table.num_rows)
-    return pd.DataFrame(table).assign(file=str(part.path), row=rows)
+    table |= {"file": constant(str(part.path), len(rows)), "row": rows}
+    return pd.DataFrame(table, index=np.arange(len(rows)), copy=False)
 
 
 def beside(

@@ -51,6 +51,7 @@ from studies.cli.options import (
     Probes,
     PromptField,
     Salt,
+    Scale,
     Seed,
     SharedPrompts,
     Subgroup,
@@ -179,6 +180,7 @@ def analyze(
     oracle_file: OracleFile = None,
     policy_field: PolicyField = None,
     prompt_field: PromptField = None,
+    scale: Scale = None,
     probes: Probes = None,
     logged: Logged = None,
     calibration_policy: CalibrationPolicy = None,
@@ -244,7 +246,7 @@ def analyze(
     check_out(out, apart=(data, probes), files=ALWAYS)
     nuts = bayes_engine not in (None, "gibbs")
     with keeping(keep_steps) as analyze_files, progress.analysing("reading, estimating, auditing", nuts=nuts):
-        read_from = source_of(data, judge, oracle, policy_field, prompt_field, covariate or ())
+        read_from = source_of(data, judge, oracle, policy_field, prompt_field, scale, covariate or ())
         result = analyze_files(
             read_from,
             labels=oracle_file,
@@ -292,6 +294,7 @@ def plan(
     oracle_file: OracleFile = None,
     policy_field: PolicyField = None,
     prompt_field: PromptField = None,
+    scale: Scale = None,
     probes: Probes = None,
     calibration_policy: CalibrationPolicy = None,
     covariate: Covariates = None,
@@ -332,7 +335,7 @@ def plan(
     check_out(out, apart=(data, probes), files=FILES)
     secret = salt_of(salt)
     planned = plan_files(
-        source_of(data, judge, oracle, policy_field, prompt_field, covariate or ()),
+        source_of(data, judge, oracle, policy_field, prompt_field, scale, covariate or ()),
         labels=oracle_file,
         budget=budget,
         cost_judge=cost_judge,

@@ -36,10 +36,17 @@ OracleFile = Annotated[
     ),
 ]
 PolicyField = Annotated[
-    str | None, typer.Option(metavar="FIELD", help="Field that names the policy in a table of scores.")
+    str | None, typer.Option(metavar="FIELD", help="Field that names the policy in another tool's file.")
 ]
 PromptField = Annotated[
-    str | None, typer.Option(metavar="FIELD", help="Field that names the prompt in a table of scores.")
+    str | None, typer.Option(metavar="FIELD", help="Field that names the prompt in another tool's file.")
+]
+Scale = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WORD=NUMBER,...",
+        help="Number of each grade that is a word, as in correct=1,incorrect=0; a word without a number is no grade.",
+    ),
 ]
 CalibrationPolicy = Annotated[
     list[str] | None,

@@ -35,7 +35,8 @@ def told(path: Path, *more: str) -> dict:
 @pytest.mark.parametrize("name", GUESSED)
 def test_scores_of_other_tools_are_told_apart(name: str) -> None:
     judge, oracle = GUESSED[name]
-    record = told(HELD / name)
+    scale = ["--scale", "unclear="] if name == "inspect" else []
+    record = told(HELD / name, *scale)
     assert record["exit"] == 0 and judge in record["scores"] and record["usable"] >= 40
     assert shlex.split(record["command"]) == [
         "cje-lab",
@@ -45,6 +46,7 @@ def test_scores_of_other_tools_are_told_apart(name: str) -> None:
         judge,
         "--oracle",
         oracle,
+        *scale,
     ]
 
 
@@ -113,7 +115,7 @@ def test_the_printed_command_runs_as_printed(
         place = own(tmp_path / "x", name)
         monkeypatch.chdir(place.parent)
         place = Path(place.name)
-    record = told(place)
+    record = told(place, *(["--scale", "unclear="] if name.startswith("inspect") else []))
     assert record["exit"] == 0 and not record["parts"]
     assert names_of_policies(record["command"]) == set(record["policies"])
 
@@ -149,7 +151,7 @@ def test_logged_responses_are_told_from_fresh_ones() -> None:
 
 @pytest.mark.slow
 def test_rows_of_an_analysis_of_another_tool(tmp_path: Path) -> None:
-    command = shlex.split(told(HELD / "inspect")["command"])
+    command = shlex.split(told(HELD / "inspect", "--scale", "unclear=")["command"])
     found = CliRunner().invoke(app, [*command[1:], "--json"])
     assert found.exit_code == 0, found.output
     flow = json.loads(found.stdout)["row_flow"]

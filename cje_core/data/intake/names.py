@@ -22,8 +22,8 @@ def normal(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-def check_names(names: Iterable[str], fields: Collection[str], where: str) -> list[str]:
-    """Stop at a name that is a field's but for case, blanks or signs; say which others may be misspelt.
+def check_names(names: Iterable[str], fields: Collection[str], where: str) -> None:
+    """Stop at a name that is a field's but for case, blanks or signs.
 
     Parameters
     ----------
@@ -33,31 +33,25 @@ def check_names(names: Iterable[str], fields: Collection[str], where: str) -> li
         What is read of it.
     where : str
         The file, in messages.
+    """
+    normals = {normal(field): field for field in fields}
+    for name in names:
+        field = normals.get(normal(name)) if name not in fields else None
+        if field is not None:
+            raise DataError(f"{where}: unknown field {name!r}: did you mean {field}? rename or drop it")
 
-    Returns
-    -------
-    list of str
-        A reason for each name that is close to a field which the file lacks.
+
+def closest(names: Iterable[str], fields: Collection[str]) -> dict[str, str]:
+    """Field that each unknown name is close to; of names beyond the first thousand none is compared.
 
     Examples
     --------
-    >>> check_names(["policy", "oracle_lable", "note"], ["policy", "oracle_label"], "x.csv")
-    ["caution: field 'oracle_lable' is not read: is it oracle_label misspelt?"]
+    >>> closest(["policy", "oracle_lable", "note"], ["policy", "oracle_label"])
+    {'oracle_lable': 'oracle_label'}
     """
-    held = list(names)
-    unknown = [name for name in held if name not in fields]
-    if not unknown:
-        return []
-    normals = {normal(field): field for field in fields}
-    for name in unknown:
-        field = normals.get(normal(name))
-        if field is not None:
-            raise DataError(f"{where}: unknown field {name!r}: did you mean {field}? rename or drop it")
-    wanting = [field for field in fields if field not in held]
-    close = ((name, difflib.get_close_matches(name, wanting, 1, CLOSE)) for name in unknown[:MOST])
-    return [
-        f"{CAUTION}field {name!r} is not read: is it {match[0]} misspelt?" for name, match in close if match
-    ]
+    unknown = [name for name in dict.fromkeys(names) if name not in fields]
+    near = ((name, difflib.get_close_matches(name, fields, 1, CLOSE)) for name in unknown[:MOST])
+    return {name: match[0] for name, match in near if match}
 
 
 def alike(names: Sequence[str]) -> tuple[str, str] | None:

@@ -1,7 +1,7 @@
 """Rows of a file as objects: JSON lines, an array of objects, CSV or Parquet, each with its number."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """
     kind = kind_of(path)
     if kind in LINES:
-        yield from records_of(path, None)
+        yield from records_of(path)
     elif kind == ".csv":
         rows = csv_rows(path)
         header = next(rows, [])
@@ -57,12 +57,12 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(f"{path}: file type {kind!r} is unknown; give .jsonl, .json, .csv or .parquet")
 
 
-def records_of(path: Path, fields: Collection[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+def records_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line that is not blank, or of every object of an array."""
     if not has_bytes(path):
         return
     if kind_of(path) == ".json" and raw_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
-        array = object_of(path, raw_bytes(path), 1, fields)
+        array = object_of(path, raw_bytes(path), 1)
         for number, record in enumerate(array, 1):
             if not isinstance(record, dict):
                 raise DataError(f"{path}, row {number}: {show(record)}; write an array of JSON objects")
@@ -72,20 +72,20 @@ def records_of(path: Path, fields: Collection[str] | None) -> Iterator[tuple[int
         for number, text in enumerate(lines, 1):
             if not text.strip():
                 continue
-            record = object_of(path, text, number, fields)
+            record = object_of(path, text, number)
             if not isinstance(record, dict):
                 raise DataError(f"{path}, row {number}: {show(record)}; write one JSON object per line")
             yield number, record
 
 
-def object_of(path: Path, raw: bytes, number: int, fields: Collection[str] | None = None) -> Any:
+def object_of(path: Path, raw: bytes, number: int) -> Any:
     """JSON value of bytes; what is wrong with them is a `DataError` that names file and row."""
     try:
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
     except UnicodeDecodeError as err:
         raise DataError(f"{path}, row {number}: not UTF-8 ({err.reason}); save the file as UTF-8") from None
     try:
-        return parsed(text, fields)
+        return parsed(text)
     except TwiceError as err:
         raise DataError(f"{path}, row {number}: field {str(err)!r} occurs twice; keep one") from None
     except (ValueError, RecursionError) as err:

@@ -40,12 +40,10 @@ def few_draws(draw: npt.NDArray[Any], policy: Any, prompt: Any) -> npt.NDArray[n
 
 def alike_names(policies: Sequence[str], prompts: Any, path: Path) -> list[tuple[Path, str]]:
     """Names that differ by case or blanks alone: legal, and more often a slip."""
-    if not isinstance(
-        prompts, list
-    ):  # Arrow's; most ids have neither capitals nor blanks, and need no look at each
-        letters = np.frombuffer(prompts.buffers()[2] or b"", np.uint8)
-        odd = (letters <= 0x20) | (letters >= 0x80) | ((letters >= 0x41) & (letters <= 0x5A))
-        prompts = prompts.to_pylist() if odd.any() else []
+    # Most ids have neither capitals nor blanks, and need no look at each.
+    letters = np.frombuffer(prompts.buffers()[2] or b"", np.uint8)
+    odd = (letters <= 0x20) | (letters >= 0x80) | ((letters >= 0x41) & (letters <= 0x5A))
+    prompts = prompts.to_pylist() if odd.any() else []
     found = []
     for what, names in (("policies", policies), ("prompt_ids", prompts)):
         pair = alike(names)

@@ -1,10 +1,10 @@
 """A Parquet file larger than memory, read once: its responses apart by prompt in temporary files, its labels kept.
 
-Batches are read by columns and checked as `cje_core.data.files.read` checks a whole file; one in which something is odd
-is read record by record, which names file, row and field. Of a response nothing is needed but its policy, its score and
-which prompt it belongs to, a 64-bit hash of the id: 14 bytes on disk (18 where scores are doubles). The files are
-ranges of hashes, so all responses of a prompt lie in one of them, and each fits in memory (`Spill.prompts`). They are
-deleted when they are closed, even by a crash; they lie where Python puts temporary files (``TMPDIR``).
+Batches are checked by `cje_core.data.files.records`, as a whole file is. Of a response nothing is needed but its
+policy, its score and which prompt it belongs to, a 64-bit hash of the id: 14 bytes on disk (18 where scores are
+doubles). The files are ranges of hashes, so all responses of a prompt lie in one of them, and each fits in memory
+(`Spill.prompts`). They are deleted when they are closed, even by a crash; they lie where Python puts temporary files
+(``TMPDIR``).
 
 What a batch comes to (`Share`) depends on its rows alone, so batches may be read elsewhere, as the tasks of a Dask
 graph (`cje_core.data.large.on_dask`); they are added here in the order of the file, to the same bits.
@@ -26,12 +26,11 @@ import pyarrow.compute as pc
 
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import as_text
-from cje_core.data.columnar import clean_part
+from cje_core.data.columnar import TWINS
 from cje_core.data.errors import DataError
-from cje_core.data.fields import READ, Scales, show
+from cje_core.data.fields import Scales, show
 from cje_core.data.files import leave_out_files, records
-from cje_core.data.intake.names import check_names
-from cje_core.data.tables import Part, opened
+from cje_core.data.tables import Part, misspelt_columns, opened
 
 VALUES = ("judge_score", "oracle_label", "label_prob")
 BY_PROMPT = ("cluster", "fold_id")  # what prompts may have that needs them one by one
@@ -156,7 +155,7 @@ class Spill:
                 if (other, earlier) == (name, draw):
                     return DataError(
                         f"{self.path}, row {row}: {said} {show(name)}, draw_idx {draw} is already in "
-                        f"{self.path}, row {before}; remove one or number the draws in draw_idx"
+                        f"{self.path}, row {before}; {TWINS}"
                     )
         (before, other, _), (row, name, _) = found[:2]
         if other == name:
@@ -205,9 +204,9 @@ def spilled(path: Path, scales: Scales, shares: Iterable[Share] | None = None) -
         file = stack.enter_context(opened(path, **by_columns(kinds)))
         n_files = min(max(-(-file.metadata.num_rows // PART), 1), MOST_FILES)
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(n_files)]
-        said = check_names(kinds, (*FIELDS, *READ), str(path))
+        said = misspelt_columns(path, list(kinds), FIELDS)
         spill = Spill(path, _score_type(kinds), files)
-        leave_out_files(spill.left_out, [(path, reason) for reason in said])
+        leave_out_files(spill.left_out, said)
         for share in shares_of(file, path, scales) if shares is None else shares:
             spill.add(share)
         if not spill.n_rows:
@@ -267,23 +266,15 @@ def _tables(
 
 
 def _batch(part: Part, scales: Scales, left_out: list[pd.DataFrame]) -> Batch:
-    """Rows checked by columns, or record by record where something is odd."""
-    n = part.table.num_rows
-    nothing = np.full(n, np.nan)
-    columns = clean_part(part.table, scales)
-    if columns is not None:
-        _refuse(part.path, columns.per_prompt)
-        score, label, prob = (columns.numbers.get(name, nothing) for name in VALUES)
-        policy, prompt = columns.policy, columns.prompt
-        names = policy.names.to_pylist()
-        return Batch(names, prompt.names, policy.codes, prompt.codes, score, label, prob, columns.probe)
-    table = records(part, scales, left_out)
-    _refuse(part.path, table.columns)
-    policies, of_policy = np.unique(table["policy"].to_numpy(dtype=str), return_inverse=True)
-    prompts, of_prompt = np.unique(table["prompt_id"].to_numpy(dtype=str), return_inverse=True)
-    score, label, prob = (table[name].to_numpy(dtype=float) if name in table else nothing for name in VALUES)
-    texts, probe = pa.array(prompts.tolist(), pa.large_string()), table["probe"].to_numpy(dtype=bool)
-    return Batch(policies.tolist(), texts, of_policy, of_prompt, score, label, prob, probe)
+    """Rows checked by columns; clusters and folds are refused."""
+    columns = records(part, scales, left_out)
+    _refuse(part.path, columns.per_prompt)
+    nothing = np.full(len(columns.probe), np.nan)
+    score, label, prob = (columns.numbers.get(name, nothing) for name in VALUES)
+    policy, prompt = columns.policy, columns.prompt
+    return Batch(
+        policy.names.to_pylist(), prompt.names, policy.codes, prompt.codes, score, label, prob, columns.probe
+    )
 
 
 def _refuse(path: Path, given: Iterable[str]) -> None:

@@ -2,22 +2,26 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import LARGEST, LEFT_OUT, Foreign
+from cje_core.data.fields import FIELDS, LARGEST, LEFT_OUT, line
 from cje_core.data.files import read
-from cje_core.data.intake.foreign import Asked, field_names, foreign, items_of, score_names
+from cje_core.data.intake.foreign import UNGRADED, Asked, Held, chosen, items_of, score_names, titles
+from cje_core.data.intake.names import closest, normal
+from cje_core.data.intake.recognize import File
 
 TABLE = "table of responses"
 # Words in the name of a score that say whose it is.
 OF_ORACLE = re.compile(
-    r"human|annotat|expert|oracle|label|gold|author|@app|thumb|rating|exact", re.IGNORECASE
+    r"human|annotat|expert|oracle|label|gold|author|@app|@edit|thumb|rating|exact", re.IGNORECASE
 )
 JUDGE = re.compile(r"judge|graded|llm", re.IGNORECASE)  # surely
 OF_JUDGE = re.compile(r"judge|llm|gpt|claude|rubric|grade|@model|eval|score", re.IGNORECASE)
@@ -46,6 +50,7 @@ class Examined(NamedTuple):
     judge: str | None  # a guess, of another tool's scores
     oracle: str | None
     problem: str  # why it cannot be read as it is; empty if it can
+    roles: Mapping[str, str] = {}  # what became policy, prompt, draw, judge and oracle, with counts
     beside: Mapping[str, Path] = {}  # probes and logged responses of the same policies, that lie beside it
 
     def scale(self, name: str) -> tuple[float, float] | None:
@@ -87,37 +92,44 @@ def examine(path: str | Path, asked: Asked = Asked()) -> Examined:  # noqa: B008
         return _unread("directory" if path.is_dir() else "file", str(error))
     if found is None:
         return _own(path)
-    title, items, _ = found
-    names = score_names(items)
-    values = {name: [v for item in items if (v := item.scores.get(name)) is not None] for name in names}
+    return _other(path, found)
+
+
+def _other(path: Path, held: Held) -> Examined:
+    """What another tool's file holds: it is read as the printed command reads it."""
+    scores = {name: _scored([]) for name in score_names(held.items)}
+    values: dict[str, list[float]] = {name: [] for name in scores}
+    for item in held.items:
+        for name, value in item.scores.items():
+            if value is not None:
+                values[name].append(value)
     scores = {name: _scored(given) for name, given in values.items()}
     judge, oracle = _guess(scores)
-    usable: Foreign | None = None
-    problem = ""
-    if judge is None:
-        problem = (
-            "no score that a judge may have given"
-            if not names
-            else "which score is the judge's? name it with judge=NAME"
-        )
-    else:
-        try:
-            usable = foreign(path, judge=judge, oracle=oracle, asked=asked)
-        except DataError as error:
-            problem = str(error)
-    table = pd.DataFrame({"policy": []}) if usable is None else usable.table
-    return Examined(
-        title,
-        {str(k): int(v) for k, v in table["policy"].value_counts(sort=False).sort_index().items()},
-        len({item.prompt for item in items}),
-        scores,
-        len(items),
-        len(table),
-        pd.DataFrame(columns=LEFT_OUT) if usable is None else usable.left_out,
-        judge,
-        oracle,
-        problem,
-    )
+    first = Examined(held.title, {}, 0, scores, len(held.items), 0, pd.DataFrame(columns=LEFT_OUT), judge, oracle, "",
+                     held.roles)  # fmt: skip
+    try:
+        if judge is None and any(scored.n for scored in scores.values()):
+            raise DataError("which score is the judge's? name it with judge=NAME")
+        source = chosen(path, held, judge or next(iter(held.wordy), None), oracle)
+        judge_range, oracle_range = (first.scale(name or "") or (0.0, 1.0) for name in (judge, oracle))
+        data, left_out = read(source, judge_range=judge_range, oracle_range=oracle_range)
+    except DataError as error:
+        return first._replace(problem=str(error))
+    policies, n_labels = _counts(data), int(data["labelled"].sum())
+    n, prompts = sum(policies.values()), data.sizes["prompt"]
+    roles = dict(held.roles)
+    roles["policy"] = f"{roles.get('policy', 'policy')} ({len(policies)} values)"
+    roles["prompt"] = f"{roles.get('prompt', 'prompt')} ({prompts} values)"
+    roles["draw"] = f"{roles.get('draw', 'none')} (up to {data.sizes['draw']} a prompt)"
+    roles["judge"] = f"{judge} ({n} responses)"
+    roles["oracle"] = f"{oracle} ({n_labels} labels on them)" if oracle is not None else "none"
+    return first._replace(policies=policies, prompts=prompts, n_usable=n, left_out=left_out, roles=roles)
+
+
+def _counts(data: xr.Dataset) -> dict[str, int]:
+    """Responses in the mean of each policy."""
+    judged = data["evaluated"].sum(["prompt", "draw"])
+    return {str(policy): int(judged.sel(policy=policy)) for policy in data["policy"].values}
 
 
 def _own(path: Path) -> Examined:
@@ -130,15 +142,39 @@ def _own(path: Path) -> Examined:
     try:
         data, left_out = read(path, judge_range=wide, oracle_range=wide)
     except DataError as error:
-        return _unread(TABLE, str(error))
-    judged = data["evaluated"].sum(["prompt", "draw"])
+        return _unread(TABLE, str(error) if _may_be_own(path) else _unknown(path))
     scores = {}
     for name, variable in (("judge_score", "judge"), ("oracle_label", "oracle")):
         values = data[variable].values
         scores[name] = _scored(values[np.isfinite(values)].tolist())
-    n = int(judged.sum())
-    policies = {str(p): int(judged.sel(policy=p)) for p in data["policy"].values}
-    return Examined(TABLE, policies, data.sizes["prompt"], scores, n, n, left_out, None, None, "")
+    policies, prompts = _counts(data), data.sizes["prompt"]
+    n, n_labels = sum(policies.values()), int(np.isfinite(data["oracle"].values).sum())
+    n_read = n + int(left_out["reason"].astype(str).str.startswith(UNGRADED).sum())
+    roles = {
+        "policy": f"{'the name of the file' if path.is_dir() else 'policy'} ({len(policies)} values)",
+        "prompt": f"prompt_id ({prompts} values)",
+        "draw": f"draw_idx (up to {data.sizes['draw']} a prompt)",
+        "judge": f"judge_score ({n} responses)",
+        "oracle": f"oracle_label ({n_labels} labels on them)" if n_labels else "none",
+    }
+    return Examined(TABLE, policies, prompts, scores, n_read, n, left_out, None, None, "", roles)
+
+
+def _may_be_own(path: Path) -> bool:
+    """Whether a file that could not be read has a field of a table of responses, or is no table at all."""
+    file = File(path)
+    names = file.names | file.inner if path.is_file() else frozenset()
+    ours = set(map(normal, FIELDS[:5]))
+    return not names or bool(set(map(normal, names)) & ours) or bool(closest(names, FIELDS[:5]))
+
+
+def _unknown(path: Path) -> str:
+    """What to say of a file that is neither ours nor of a tool that is known."""
+    held = line(", ".join(sorted(File(path).names)), 160)
+    return (
+        f"{path}: neither a table of responses (prompt_id, policy, judge_score) nor a file that is known "
+        f"({'; '.join(titles())}); it has {held}"
+    )
 
 
 def is_logged(path: Path) -> bool:
@@ -149,7 +185,7 @@ def is_logged(path: Path) -> bool:
     >>> is_logged(Path("nowhere"))
     False
     """
-    return path.is_file() and {"base_policy_logprob", "target_policy_logprobs"} <= field_names(path)
+    return path.is_file() and {"base_policy_logprob", "target_policy_logprobs"} <= File(path).names
 
 
 def _unread(what: str, problem: str) -> Examined:
@@ -170,9 +206,10 @@ def _guess(scores: Mapping[str, Scored]) -> tuple[str | None, str | None]:
     """
     patterns: dict[str, int] = {}
     differ: dict[str, int] = {}
+    alike = Counter(map(_pattern, scores))
     for name, scored in scores.items():
         pattern = _pattern(name)
-        key = pattern if sum(_pattern(other) == pattern for other in scores) > 1 else name
+        key = pattern if alike[pattern] > 1 else name
         patterns[key] = patterns.get(key, 0) + scored.n
         differ[key] = max(differ.get(key, 0), scored.distinct)
     by_oracle = [name for name in patterns if OF_ORACLE.search(name) and patterns[name]]
@@ -190,7 +227,12 @@ def _guess(scores: Mapping[str, Scored]) -> tuple[str | None, str | None]:
         if patterns[fewest] < max(patterns.values()):
             by_oracle = [fewest]
             by_judge.remove(fewest)
-    return (by_judge[0] if by_judge else None), (by_oracle[0] if by_oracle else None)
+    if not by_judge and len(by_oracle) == len(scores) == 1:
+        by_judge, by_oracle = by_oracle, []  # the one score there is
+    judge = by_judge[0] if by_judge else None
+    # Two filters of one metric are one grader, and no judge and oracle.
+    by_oracle = [name for name in by_oracle if name.partition(",")[0] != (judge or "").partition(",")[0]]
+    return judge, (by_oracle[0] if by_oracle else None)
 
 
 def _pattern(name: str) -> str:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from studies.cli.options import Json, PolicyField, PromptField, in_options
+from studies.cli.options import Json, PolicyField, PromptField, Scale, in_options
 
 if TYPE_CHECKING:
     from cje_core.workflow.reading.doctor import Examined
 
-NAMED = ("judge", "oracle", "policy_field", "prompt_field", "judge_range", "oracle_range", "logged")
+NAMED = ("judge", "oracle", "policy_field", "prompt_field", "judge_range", "oracle_range", "logged", "scale")
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in NAMED}
 MOST = 12  # policies or scores that are listed
 
@@ -21,6 +21,7 @@ def doctor(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="File or directory.")],
     policy_field: PolicyField = None,
     prompt_field: PromptField = None,
+    scale: Scale = None,
     as_json: Json = False,
 ) -> None:
     """Say what a file or directory is, which scores it holds, how many rows are usable, and which command to run.
@@ -28,14 +29,16 @@ def doctor(
     Of a directory that is not one table, what lies in it. Exit code 2 where nothing in it can be read as it is.
     """
     from cje_core.data.intake.foreign import Asked
+    from cje_core.data.intake.grades import parsed_scale
     from cje_core.workflow.reading.doctor import examine
     from cje_core.workflow.reading.inside import look_inside
 
-    asked = Asked(policy=policy_field, prompt=prompt_field)
+    asked = Asked(policy=policy_field, prompt=prompt_field, scale=parsed_scale(scale) if scale else {})
     found = examine(path, asked)
     found = found._replace(problem=in_options(found.problem, OPTIONS))
     fields = ["--policy-field", policy_field] if policy_field else []
     fields += ["--prompt-field", prompt_field] if prompt_field else []
+    fields += ["--scale", scale] if scale else []
     parts = look_inside(path, asked) if found.problem and path.is_dir() else []
     if as_json:
         record = _record(path, found, fields)
@@ -80,6 +83,7 @@ def _lines(path: Path, found: "Examined", fields: list[str]) -> list[str]:
 
     policies = [f"{show(name)} {n}" for name, n in found.policies.items()]
     lines = [f"{path}: {found.what}"]
+    lines += [f"{role + ':':<10} {said}" for role, said in found.roles.items()]
     if found.n_read:
         lines.append(f"responses: {found.n_read} of {len(policies)} policies to {found.prompts} prompts")
         lines.append(f"usable:    {found.n_usable} ({_some(policies)})")
@@ -110,6 +114,7 @@ def _record(path: Path, found: "Examined", fields: list[str]) -> dict[str, Any]:
         "what": found.what,
         "policies": dict(found.policies),
         "prompts": found.prompts,
+        "roles": dict(found.roles),
         "scores": {
             name: {"n": s.n, "low": s.low if s.n else None, "high": s.high if s.n else None}
             for name, s in found.scores.items()

@@ -14,14 +14,16 @@ def source_of(
     oracle: str | None,
     policy_field: str | None,
     prompt_field: str | None,
+    scale: str | None,
     covariates: Sequence[str],
 ) -> "Path | Foreign":
     """Return the path itself, or the responses of another tool's file, with the scores that the options name."""
     from cje_core.data import DataError
     from cje_core.data.fields import LENGTH
     from cje_core.data.intake.foreign import Asked, foreign
+    from cje_core.data.intake.grades import parsed_scale
 
-    asked = Asked(LENGTH in covariates, policy_field, prompt_field)
+    asked = Asked(LENGTH in covariates, policy_field, prompt_field, parsed_scale(scale) if scale else {})
     found = foreign(path, judge=judge, oracle=oracle, asked=asked)
     if found is not None:
         return found
@@ -30,6 +32,7 @@ def source_of(
         "--oracle": oracle,
         "--policy-field": policy_field,
         "--prompt-field": prompt_field,
+        "--scale": scale,
     }
     for option, value in options.items():
         if value is not None and path.exists():

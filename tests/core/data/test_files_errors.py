@@ -52,8 +52,6 @@ def test_not_json(data_dir: Path, bad_line: str, parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ({"judge_score": None}, ["judge_score is missing", "judge the response"]),
-        ({"judge_score": float("nan")}, ["judge_score is missing or NaN"]),
         ({"judge_score": float("inf")}, ["judge_score is inf", "finite"]),
         ({"judge_score": 10**400}, ["judge_score", "finite"]),
         ({"judge_score": "0.8"}, ["judge_score is '0.8'", "a number is expected, without quotes"]),
@@ -85,11 +83,31 @@ def test_bad_field(data_dir: Path, change: Row, parts: list[str]) -> None:
     refuse(lambda: read(data_dir), f"{path}, row 3", *parts)
 
 
-def test_field_absent_from_a_row(data_dir: Path) -> None:
-    records = rows()
-    del records[5]["judge_score"]
-    path = write(data_dir / "other_responses.jsonl", records)
-    refuse(lambda: read(data_dir), f"{path}, row 6: judge_score is missing")
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "frame"])
+def test_a_response_without_a_grade_is_left_out_and_counted(tmp_path: Path, kind: str) -> None:
+    """With its label, which says what the ungraded are worth; null, NaN, and a field that the row has not."""
+    table = [r | {"policy": "p"} for r in rows(labels=12)]
+    table[5]["judge_score"] = float("nan")
+    table[7]["judge_score"] = None
+    del table[8]["judge_score"]
+    frame = pd.DataFrame(table).drop(columns="response")
+    path = tmp_path / f"x.{kind}"
+    if kind == "jsonl":
+        write(path, table)
+    elif kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    data, left_out = read(frame if kind == "frame" else path)
+    assert int(data.evaluated.sum()) == 9 and set(data.prompt.values) == {f"q{i}" for i in range(12)} - {
+        "q5",
+        "q7",
+        "q8",
+    }
+    assert left_out["reason"].tolist() == ["ungraded: judge_score gave no number"] * 3
+    assert left_out["oracle_label"].tolist() == [0.7] * 3
+    first = 2 if kind == "csv" else 1
+    assert left_out["row"].tolist() == [first + 5, first + 7, first + 8]
 
 
 def test_missing_column(tmp_path: Path) -> None:
@@ -104,8 +122,6 @@ def test_missing_column(tmp_path: Path) -> None:
     ("cell", "parts"),
     [
         ("abc", ["judge_score is 'abc'", "number"]),
-        ("", ["judge_score is missing"]),
-        ("nan", ["judge_score is missing or NaN"]),
         ("inf", ["judge_score is inf"]),
         ("7", ["outside the declared range"]),
     ],

@@ -22,7 +22,7 @@ from user_files import rows
 
 from cje_core.data import DataError
 from cje_core.data.files import read
-from cje_core.data.intake.foreign import UNGRADED, UNUSABLE, foreign
+from cje_core.data.intake.foreign import UNGRADED, UNUSABLE, Asked, foreign
 
 N = 5200
 SEED = 20261123
@@ -81,6 +81,8 @@ def plain(records: list[dict]) -> Cells:
             0 if draw in (None, "") or draw != draw else int(float(draw)),
         )
         assert key not in out
+        if field["judge_score"] in (None, "") or float(field["judge_score"]) != float(field["judge_score"]):
+            continue  # ungraded: left out
         out[key] = float(field["judge_score"]), float("nan") if label in (None, "") else float(label)
     return out
 
@@ -178,12 +180,13 @@ def test_files_of_other_tools(tmp_path: Path, name: str) -> None:
     rng = random.Random(f"{SEED}/{name}")
     raw, path = (HELD / name).read_bytes(), tmp_path / Path(name).name
     path.write_bytes(raw)
-    whole = foreign(path, judge=judge, oracle=oracle)
+    asked = Asked(scale={"unclear": None})
+    whole = foreign(path, judge=judge, oracle=oracle, asked=asked)
     assert whole is not None
     for _ in range(round(N * share)):
         path.write_bytes(damaged(rng, raw))
         try:
-            made = foreign(path, judge=judge, oracle=oracle)
+            made = foreign(path, judge=judge, oracle=oracle, asked=asked)
         except DataError as error:
             refused(error)
             continue

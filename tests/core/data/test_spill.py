@@ -89,7 +89,6 @@ def test_hashes_depend_on_the_name_alone() -> None:
 @pytest.mark.parametrize(
     ("row", "field", "value"),
     [
-        (70, "judge_score", np.nan),
         (71, "judge_score", np.inf),
         (72, "policy", None),
         (73, "policy", ""),

@@ -58,10 +58,39 @@ def test_a_field_that_is_close_is_said(tmp_path: Path, kind: str) -> None:
         table.to_csv(path, index=False)
     else:
         write(path, renamed("oracle_label", "oracle_lable"))
-    data, left_out = read(path)
-    assert not data.labelled.any()
-    expected = "caution: field 'oracle_lable' is not read: is it oracle_label misspelt?"
-    assert left_out["reason"].tolist() == [expected] and left_out["row"].isna().all()
+    refuse(
+        lambda: read(path),
+        "row 1" if kind == "jsonl" else "row 2",
+        "'oracle_lable'",
+        "did you mean oracle_label?",
+    )
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "frame"])
+def test_a_label_under_a_misspelt_name_in_one_row(tmp_path: Path, kind: str) -> None:
+    """Beside the right name in the others: the row that would lose its label is named."""
+    table = [r | {"policy": "p"} for r in rows(labels=8)]
+    table[6]["oracle_lable"] = table[6].pop("oracle_label")
+    frame, path = pd.DataFrame(table).drop(columns="response"), tmp_path / f"x.{kind}"
+    if kind == "jsonl":
+        write(path, table)
+    elif kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    row = 8 if kind == "csv" else 7
+    refuse(
+        lambda: read(frame if kind == "frame" else path),
+        f"row {row}: unknown field 'oracle_lable'",
+        "oracle_label",
+    )
+    both = [r | {"policy": "p", "oracle_labels": 1} for r in rows(labels=12)]  # no row lacks the right name
+    assert int(read(write(tmp_path / "y.jsonl", both))[0].labelled.sum()) == 12
+
+
+def test_the_judge_misspelt_in_every_row_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", [r | {"policy": "p"} for r in renamed("judge_score", "judge_scor")])
+    refuse(lambda: read(path), "row 1: unknown field 'judge_scor': did you mean judge_score?")
 
 
 def test_keys_and_columns_that_occur_twice(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_two_columns_of_one_name() -> None:
         ({"prompt_id": [1.0, np.nan]}, ["row 2", "prompt_id is missing"]),
         ({"prompt_id": [1.5, 2.0]}, ["row 1", "prompt_id is 1.5", "a string or an integer"]),
         ({"judge_score": ["high", 0.5]}, ["row 1", "judge_score is 'high'", "a number is expected"]),
-        ({"judge_score": [0.5, np.nan]}, ["row 2", "judge_score is missing", "leave the row out"]),
+        ({"judge_score": [0.5, np.nan]}, ["row 2", "judge_score is missing", "evaluated=False"]),
         ({"judge_score": [0.5, np.inf]}, ["row 2", "judge_score is inf", "finite"]),
         ({"oracle_label": [True, False]}, ["row 1", "oracle_label is True", "write 1 or 0"]),
         ({"oracle_label": [1, 0], "probe": [True, None]}, ["row 2", "probe is missing", "true or false"]),
@@ -92,3 +92,13 @@ def test_a_frame_with_columns_of_any_type_reads_as_its_plain_twin() -> None:
         index=[7, 7],
     )
     xr.testing.assert_identical(from_frame(typed), from_frame(plain))
+
+
+def test_row_groups_whose_names_come_in_another_order(tmp_path: Path) -> None:
+    """Each has a dictionary of its own, of the same length: a code means another policy in each."""
+    table = pd.DataFrame({
+        "policy": ["p", "q", "q", "p", "r", "p"], "prompt_id": ["a", "a", "b", "b", "c", "c"],
+        "judge_score": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5],
+    })  # fmt: skip
+    table.to_parquet(tmp_path / "x.parquet", row_group_size=2)
+    xr.testing.assert_identical(read(tmp_path / "x.parquet")[0], read(table)[0])

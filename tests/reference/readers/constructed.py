@@ -24,7 +24,27 @@ def files() -> dict[str, str]:
     out["langsmith/feedback.json"] = json.dumps(_langsmith(rng), indent=1)
     votes, judged = _pairs(rng)
     out["mt_bench/human_votes.jsonl"], out["mt_bench/gpt-4_pair.jsonl"] = _lines(votes), _lines(judged)
+    out["mt_bench_single/gpt-4_single.jsonl"] = _lines(_single(random.Random(1)))
+    for policy in POLICIES:
+        out[f"langsmith_experiment/{policy}.csv"] = _csv(_experiment(random.Random(policy)))
     return out
+
+
+def _single(rng: random.Random) -> list[dict]:
+    return [
+        {"question_id": q, "model": model, "judge": ["gpt-4", "single-v1"], "user_prompt": "", "judgment": "",
+         "score": -1 if q == 90 and turn == 2 else rng.randint(1, 10), "turn": turn, "tstamp": 1.0}
+        for q in range(81, 92) for model in ("alpha", "beta") for turn in (1, 2)
+    ]  # fmt: skip
+
+
+def _experiment(rng: random.Random) -> list[dict]:
+    return [
+        {"example_id": f"e{k // 2}", "run_id": f"r{k}", "inputs": "{}", "outputs": "{}",
+         "feedback.correctness": "" if k == 7 else rng.randint(0, 4) / 4,
+         "feedback.human": "YN"[k % 4 > 1] * (k % 3 == 0)}
+        for k in range(24)
+    ]  # fmt: skip
 
 
 def _langfuse(rng: random.Random) -> list[dict]:
@@ -54,7 +74,7 @@ def _phoenix(rng: random.Random) -> list[dict]:
             of = {
                 "span_id": f"{policy}{k:012x}",
                 "identifier": "",
-                "metadata": {"model": policy, "prompt_id": k},
+                "metadata": {"policy": policy, "prompt_id": k},
             }
             result = {"label": None, "score": rng.randint(0, 4) / 4, "explanation": "e"}
             rows.append(of | {"name": "correctness", "annotator_kind": "LLM", "result": result})
