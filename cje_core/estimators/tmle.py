@@ -85,15 +85,15 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
         return n * sum_by(used, share * (reward[used] - expected), n)
 
     def terms() -> list[off_policy.Term]:
-        of_fresh, of_logged = mass * moved_fresh / (q_fresh * (1 - q_fresh)), share * moved / (q * (1 - q))
-        model = logs.outcome
-        if model.linear is None:
+        model, moves = logs.outcome, moved / (q * (1 - q))
+        of_fresh = mass * moved_fresh / (q_fresh * (1 - q_fresh))
+        if model.linear is None:  # q and R are one calibrator
             return [
                 off_policy.Term(logs.fitted, mine.z_fresh, of_fresh),
-                off_policy.Term(logs.fitted, mine.z, share - of_logged),
+                off_policy.Term(logs.fitted, mine.z, share * (1 - moves)),
             ]
-        of_model = off_policy.outcome_terms(logs, p, model, of_fresh, -of_logged)
-        return [off_policy.Term(logs.fitted, mine.z, share), *of_model]
+        of_model = off_policy.outcome_terms(logs, p, model, of_fresh, -share * moves)
+        return [*of_model, off_policy.Term(logs.fitted, mine.z, share)]
 
     return off_policy.Value(
         direct,

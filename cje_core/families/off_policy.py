@@ -247,7 +247,7 @@ def dr_value(
         if q.taught is logs.fitted and q.linear is None:  # + share on f and - share on f^(-k) cancel
             return [Term(q.taught, logs.of(p).z_fresh, of_fresh)]
         share = weight / weight.sum()
-        return [Term(logs.fitted, logs.of(p).z, share), *outcome_terms(logs, p, q, of_fresh, -share)]
+        return [*outcome_terms(logs, p, q, of_fresh, -share), Term(logs.fitted, logs.of(p).z, share)]
 
     return Value(
         direct,
@@ -265,11 +265,12 @@ def outcome_terms(logs: Logs, p: int, q: Outcome, of_fresh: FloatArray, of_logge
     Least squares is linear in its targets, which are the rewards of all logged responses; f^(-k) counts as f.
     """
     mine, shared = logs.of(p), logs.shared
+    taught = q.taught  # made at each call, and terms of one fit are told by identity
     if q.linear is None:
-        return [Term(q.taught, mine.z_fresh, of_fresh), Term(q.taught, mine.z, of_logged)]
+        return [Term(taught, mine.z_fresh, of_fresh), Term(taught, mine.z, of_logged)]
     seen, rows = np.zeros(len(shared.seen)), np.zeros(len(logs.rows.z))
     seen[np.searchsorted(shared.seen, mine.used)], rows[mine.fresh] = of_logged, of_fresh
-    return [Term(q.taught, shared.z_seen, q.linear.target_weights(seen, rows))]
+    return [Term(taught, shared.z_seen, q.linear.target_weights(seen, rows))]
 
 
 def _smoothed(logs: Logs, index: IntArray, q: FloatArray) -> tuple[Source, FloatArray]:
