@@ -21,15 +21,8 @@ SHRINKS = 4
 
 @njit
 def partner(rng, i, size):  # type: ignore[no-untyped-def]
-    """Draw another of `size` weights than the i-th: half of the time its neighbour, else any.
-
-    Neighbours have similar I-splines, so that labels leave them the longest steps: with them the effective draws of f
-    are half as many again, and of the shape twice as many.
-    """
-    place = 2.0 * rng.random()
-    if place < 1.0:
-        return i + 1 if i + 1 < size else i - 1
-    j = int((place - 1.0) * (size - 1))
+    """Another of `size` weights than the i-th, at random."""
+    j = int(rng.random() * (size - 1))
     return j + 1 if j >= i else j
 
 
