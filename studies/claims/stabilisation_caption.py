@@ -149,7 +149,7 @@ CLAIMS: tuple[Claim, ...] = (
         statement=r"mean-one weights below $10^3$ can have an ESS that rises 3000 times: the rise is at most $\max W$",
         rule="the printed rise and the printed end of the range, rounded up to the next power of ten; 4,961 rows that "
         "attain the bound",
-        why=r"$n/ESS = \overline{W^2} \le \max W \cdot \overline{W} = \max W$ where the mean is one.",
+        why=r"$n / ESS = \sum W^2 / n \le \max W$ where the mean of the weights is one.",
         decide=decide_largest,
         sides=largest_weight,
         second=largest_of_rows,

@@ -180,7 +180,7 @@ def test_exceptions_in_replicates_are_reported_and_set_the_exit_code(cli, with_t
         (["run", "judge_information", "--set", "loss=-3"], "no cell of the grid is left at these levels"),
         (
             ["run", "real_data", "--set", "labels=-2"],
-            "labels=-2 cannot be simulated: oracle_fraction=-0.002: a share",
+            "labels=-2 cannot be simulated: oracle_fraction=-0.008: a share",
         ),
         (["run", "toy_study", "--seed", "-1"], "--seed"),
         (["run", "toy_study", "--jobs", "0"], "--jobs"),

@@ -67,6 +67,10 @@ ESTIMATE = {
     "interval_kind": ("how the interval was made", NAME),
     "effective_count": ("effective count behind a binomial interval", ONE),
     "unseen_by": ("labels that may have missed a tail", ONE),
+    "mean_weight": (
+        "mean of the importance weights of the logged responses, one where the logs cover the policy",
+        ONE,
+    ),
     "unseen_weight": ("weight of an outcome that no label showed, beside the labels", ONE),
     "unseen_bound": ("value if outcomes that no label showed are as common as the labels allow", ORACLE),
     "skewness": ("skewness of the error", ONE),
