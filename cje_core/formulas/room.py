@@ -12,19 +12,13 @@ SEEN = 0.25  # share of the drops that a judge who sees some is expected to see 
 
 
 @Kernel
-def usual_scores(seen, spread):  # type: ignore[no-untyped-def]
-    """Return the two scores beyond which a response lies in a tail of its own: two deviations beyond labelled ones."""
-    return seen.min() - REACH * spread, seen.max() + REACH * spread
-
-
-@Kernel
 def share_beyond(score, weight, seen):  # type: ignore[no-untyped-def]
-    """Return the share of a policy's responses whose score lies beyond the usual ones, each counted with its weight.
+    """Return the share of a policy's responses whose score lies two deviations beyond any labelled one.
 
     Parameters
     ----------
     score, weight : arrays, shape (n,)
-        Of all its responses.
+        Of all its responses; each counts with its weight.
     seen : array
         Scores of those with a label.
 
@@ -37,7 +31,7 @@ def share_beyond(score, weight, seen):  # type: ignore[no-untyped-def]
     total = weight.sum()
     mean = (weight * score).sum() / total
     spread = np.sqrt((weight * (score - mean) ** 2).sum() / total)
-    below, above = usual_scores(seen, spread)
+    below, above = seen.min() - REACH * spread, seen.max() + REACH * spread
     return (weight * ((score < below) | (score > above))).sum() / total
 
 

@@ -37,7 +37,7 @@ from cje_core.data.files import check_known, check_teachers
 from cje_core.data.large.spill import Hashes, Labels, Spill
 from cje_core.families.direct.balance import KNOTS
 from cje_core.formulas.covariance import covariance_root
-from cje_core.formulas.room import usual_scores
+from cje_core.formulas.room import REACH
 
 ESTIMATORS = ("raw_judge", "labels_only", "direct", "direct_corrected")
 FLAT = 1e-13  # mean of q in a cell, in squared widths, that is rounding
@@ -228,7 +228,8 @@ def _cells(
     groups = [
         (p, (labels.policy == p) & kind) for p in range(len(spread)) for kind in (labels.probe, ~labels.probe)
     ]
-    ends = [usual_scores.function(labels.score[own], spread[p]) for p, own in groups if own.any()]
+    seen = [(labels.score[own], REACH * spread[p]) for p, own in groups if own.any()]
+    ends = [(score.min() - reach, score.max() + reach) for score, reach in seen]
     cut = np.unique(np.concatenate([labels.score, knots, np.clip(ends, *judge_range).ravel()]))
     low, high = np.empty((2, 2 * len(cut) + 1))
     low[1::2] = high[1::2] = cut
