@@ -278,7 +278,7 @@ def _part(ds: xr.Dataset, world: str, estimand: str) -> xr.Dataset:
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
-    """Coverage by cell, the comparison in short, P(best), engines, priors, times, and all measures.
+    """The comparison in short, coverage by cell, P(best), engines, priors, times, and all measures.
 
     Of values and of differences between policies (column ``estimand``).
     """
@@ -298,10 +298,10 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     )
     titles = list(TABLES)
     return {
-        titles[0]: coverage,
         f"In short: {BAYES} and {REFERENCE}, averages over worlds; ratios above 1 favour {REFERENCE}": in_short(
             measures, pairs
         ),
+        titles[0]: coverage,
         f"P(best): how often a policy is named (above {NAMED:.0%}), how often rightly, and Brier scores": best_by_kind(
             best, kind_of
         ),
@@ -644,7 +644,7 @@ def _cost(ds: xr.Dataset, priors: pd.DataFrame, cell: Sequence[str]) -> list[Fin
     for _, row in engines.iterrows():
         per_second = row["effective draws per second"], row["Gibbs effective draws per second"]
         told.append(
-            f"{row['method']} takes {row['milliseconds'] / 1000:.2g} s: {per_second[0]:.2g} effective draws a second "
+            f"{row['method']} takes {row['milliseconds'] / 1000:.2g} s: {per_second[0]:,.0f} effective draws a second "
             f"of the worst parameter, Gibbs {per_second[1]:,.0f}. Over {row['fits']} data sets its means are "
             f"{_number(row, 'apart')} posterior standard deviations from those of Gibbs, and its standard deviations "
             f"{_number(row, 'sd_ratio')} times as large."

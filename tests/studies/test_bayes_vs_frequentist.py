@@ -126,7 +126,7 @@ def test_methods_beside_the_arms_run_on_the_first_data_sets(monkeypatch):
 
 @pytest.mark.slow
 def test_tables(ds):
-    coverage, short, best, bins, width, pairs, priors, statuses, times, best_cells, measures = STUDY.table(
+    short, coverage, best, bins, width, pairs, priors, statuses, times, best_cells, measures = STUDY.table(
         ds
     ).values()
     assert len(coverage) == len(width) == 2 * 4

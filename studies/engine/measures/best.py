@@ -34,7 +34,8 @@ def stated(cell: xr.Dataset) -> tuple[FloatArray, FloatArray]:
     p = one["p_best"].transpose(*LAST)
     truth = one["truth"].broadcast_like(p).transpose(*LAST).values
     top = truth >= truth.max(axis=-1, keepdims=True) - TIE
-    return p.values, top / top.sum(axis=-1, keepdims=True)
+    # none is where a method was not run, which states no P(best) either
+    return p.values, top / np.maximum(top.sum(axis=-1, keepdims=True), 1)
 
 
 def best_by_cell(ds: xr.Dataset, reference: str, without: Sequence[str] = ()) -> pd.DataFrame:
