@@ -16,8 +16,8 @@ from studies.engine.outcome import Outcome
 from studies.engine.running.workers import compute_block
 from studies.engine.study import Method, Profile
 
-# A method of 1 ms. In blocks of the size that studies of fast methods have 1% is measured on an idle machine, and up to 7%
-# where neighbours share caches and disk. A round above the bound is measured again.
+# A method of 1 ms. In blocks of the size that studies of fast methods have 1% is measured on an idle machine, and up
+# to 7% where neighbours share caches and disk. A round above the bound is measured again.
 BOUND, METHOD = 0.1, 1e-3
 ROUNDS, BLOCK = 10, 50
 
