@@ -6,16 +6,11 @@ scores and an unpooled tie would get several fitted values.
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from cje_core.checks import FloatArray, IntArray
-from cje_core.compiled import Kernel, loaded
+from cje_core.compiled import Kernel
 
-FEW = 2_000  # levels that are pooled in a millisecond or two without compiled code
-MANY = 5_000  # values from which a table pays
-FIRST = 500  # values that tell whether they come again and again
-MOST, SLOT_BITS = 1_024, 13  # distinct ones that are numbered, in a table eight times as large
-MANY_KNOTS, SOME_KNOTS = 200, 10  # and knots: where compiled code must be loaded first, and where it is
+CELLS = 4  # of the table in which knots are looked up, a knot
 
 
 @Kernel
@@ -114,13 +109,8 @@ def pool(y: FloatArray, w: FloatArray) -> tuple[FloatArray, IntArray]:
     [0.5, 0.5]
     """
     n = len(y)
-    if n <= FEW and not loaded():  # the same bits, and an analysis of few levels needs no numba
-        few, last = [0.0] * n, [0] * n
-        n_blocks = pool_into.function(y.tolist(), w.tolist(), n, few, [0.0] * n, last)
-        value, end = np.array(few[:n_blocks]), np.array(last[:n_blocks], dtype=np.int64)
-    else:
-        value, end = np.empty(n), np.empty(n, dtype=np.int64)
-        n_blocks = pool_into(y, w, n, value, np.empty(n), end)
+    value, end = np.empty(n), np.empty(n, dtype=np.int64)
+    n_blocks = pool_into(y, w, n, value, np.empty(n), end)
     size = end[:n_blocks].copy()
     size[1:] -= end[: n_blocks - 1]
     size[:1] += 1
@@ -131,106 +121,68 @@ def pool(y: FloatArray, w: FloatArray) -> tuple[FloatArray, IntArray]:
 def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArray:
     """``np.interp``: linear between increasing knots, constant outside; NaN stays NaN.
 
-    Where many values are few distinct ones (grades, a grid) these are interpolated. Many values among many knots are
-    looked up in a table of equal steps first: a search through 50,000 knots is slow where the next value lies anywhere.
-
     Examples
     --------
     >>> interpolate(np.array([0.0, 1.5, 9.0]), np.array([1.0, 2.0]), np.array([3.0, 4.0])).tolist()
     [3.0, 3.5, 4.0]
     """
-    if len(x) < MANY:
-        return np.interp(x, knot, value)
-    if (few := grades(x)) is not None:
-        code, level = few
-        return np.asarray(np.interp(level, knot, value)[code])
-    if len(knot) < (SOME_KNOTS if loaded() else MANY_KNOTS):
-        return np.interp(x, knot, value)
-    steps = len(knot) / (knot[-1] - knot[0])
-    if not np.isfinite(steps):
-        return np.interp(x, knot, value)
-    cell = np.minimum(((knot - knot[0]) * steps).astype(np.intp), len(knot) - 1)
-    first = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=len(knot)))])
     out = np.empty(len(x))
-    _look_up(np.ascontiguousarray(x), knot, value, first, steps, out)
+    interpolate_into(x, knot, value, len(knot), out)
     return out
 
 
-def grades(x: FloatArray) -> tuple[IntArray, FloatArray] | None:
-    """Code of each of many values that are few distinct ones, and these; None where they are not."""
-    if len(x) < MANY:
-        return None
-    first = np.sort(x[:FIRST])
-    if np.count_nonzero(first[1:] != first[:-1]) + 1 >= FIRST / 2:
-        return None
-    if loaded():
-        code, level, slot = np.empty(len(x), np.intp), np.empty(MOST), np.full(1 << SLOT_BITS, -1, np.int16)
-        if n_levels := _number(x, np.ascontiguousarray(x).view(np.uint64), code, level, slot):
-            return code, level[:n_levels].copy()
-    code, level = pd.factorize(x, use_na_sentinel=False, size_hint=FIRST)
-    return code, level
-
-
 @Kernel
-def _number(x, bits, code, level, slot):  # type: ignore[no-untyped-def]
-    """Number values in the order in which they appear, as `pandas.factorize` does; 0 if `level` has too little room.
-
-    ``slot`` is a hash table, -1 where it is empty.
-    """
-    n_levels, last = 0, np.uint64(len(slot) - 1)
+def interpolate_into(x, knot, value, n_knots, out):  # type: ignore[no-untyped-def]
+    """`interpolate` between the first knots; each value is looked up by `locate`."""
+    place = np.empty(len(x), dtype=np.int32)
+    locate(x, knot, n_knots, place)
     for i in range(len(x)):
-        value, key = x[i], bits[i]
-        # zeros of either sign are one value, and so is all that is no number
-        if value == 0.0 or value != value:
-            key = np.uint64(value == 0.0)
-        # by Fibonacci: the highest bits of a product with an odd number, as grades differ in few and in low ones
-        at = (key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - SLOT_BITS)
-        while True:
-            k = slot[at]
-            if k < 0:
-                if n_levels == len(level):
-                    return 0
-                slot[at] = k = n_levels
-                level[n_levels] = value
-                n_levels += 1
-            elif not (level[k] == value or (value != value and level[k] != level[k])):
-                at = (at + np.uint64(1)) & last
-                continue
-            break
-        code[i] = k
-    return n_levels
+        out[i] = between(x[i], place[i], knot, value, n_knots - 1)
 
 
 @Kernel
-def _look_up(x, knot, value, first, steps, out):  # type: ignore[no-untyped-def]
-    """``first[c]`` counts the knots before cell c; the cell of a value rises with it, so its knot is one of the cell's.
+def locate(x, knot, n_knots, place):  # type: ignore[no-untyped-def]
+    """Number of the last knot at or below each x, or of the first (filled), in whatever order x comes.
 
-    The formula is NumPy's, to the bit.
+    By a table of cells of equal width, which hold a fraction of a knot each: a search through 50,000 knots is slow
+    where the next value lies anywhere.
     """
-    last = len(knot) - 1
+    low, last, n_cells = knot[0], n_knots - 1, CELLS * n_knots
+    first = np.zeros(n_cells + 1, dtype=np.int64)
+    width = knot[last] - low
+    steps = n_cells / width if width > 0 else 0.0
+    steps = steps if np.isfinite(steps) else 0.0  # then one cell holds all knots
+    for j in range(n_knots):
+        first[min(int((knot[j] - low) * steps), n_cells - 1) + 1] += 1
+    for c in range(n_cells):
+        first[c + 1] += first[c]
     for i in range(len(x)):
         at = x[i]
-        if at <= knot[0]:
-            out[i] = value[0]
-        elif at >= knot[last]:
-            out[i] = value[last]
-        elif at != at:
-            out[i] = at
+        if at >= knot[last]:
+            place[i] = last
+        elif not at > low:
+            place[i] = 0
         else:
-            cell = min(int((at - knot[0]) * steps), last)
-            low, high = first[cell], first[cell + 1]  # knots at or below lie before one of these places
-            while low < high:
-                middle = (low + high) // 2
+            cell = min(int((at - low) * steps), n_cells - 1)
+            before, after = first[cell], first[cell + 1]
+            while before < after:
+                middle = (before + after) // 2
                 if knot[middle] <= at:
-                    low = middle + 1
+                    before = middle + 1
                 else:
-                    high = middle
-            left = low - 1
-            if knot[left] == at:
-                out[i] = value[left]
-            else:
-                slope = (value[low] - value[left]) / (knot[low] - knot[left])
-                out[i] = slope * (at - knot[left]) + value[left]
+                    after = middle
+            place[i] = before - 1
+
+
+@Kernel
+def between(x, left, knot, value, last):  # type: ignore[no-untyped-def]
+    """Value at x, whose place `locate` found: linear between knots, constant outside; NumPy's formula."""
+    if x != x:
+        return x
+    if left == last or x <= knot[0]:
+        return value[left]
+    slope = (value[left + 1] - value[left]) / (knot[left + 1] - knot[left])
+    return slope * (x - knot[left]) + value[left]
 
 
 def iso_mean_one(weight: npt.ArrayLike, score: npt.ArrayLike, increasing: bool = True) -> FloatArray:

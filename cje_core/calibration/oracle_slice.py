@@ -4,7 +4,6 @@ Fitted once per data set (`fit_slice`): folds, calibrators without each fold and
 error that comes from having learned the calibrator on so few labels (`calibration_part`).
 """
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from cje_core.calibration.calibrator import (
     signed_index,
 )
 from cje_core.calibration.folds import FOLDS, MIN_LABELLED_CLUSTERS, UNKNOWN, assign_folds
-from cje_core.calibration.isotonic import interpolate, pool
+from cje_core.calibration.isotonic import between, ends_of_blocks, pava_into
 from cje_core.calibration.two_stage import (
     MIN_ROWS,
     Basis,
@@ -32,6 +31,7 @@ from cje_core.calibration.two_stage import (
     make_basis,
 )
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
+from cje_core.compiled import Kernel
 from cje_core.data.arrays import Logged, Rows
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, effective_clusters
@@ -48,6 +48,15 @@ class Own(NamedTuple):
     block: IntArray  # (m,): constant block of each label
     block_weight: FloatArray  # label weight of each block
     residual: FloatArray  # (m,): see `calibration_part`
+
+
+class FoldFits(NamedTuple):
+    """Of each fold, what the labels outside it teach; NaN and no knots where every label lies in it."""
+
+    mean: FloatArray  # (folds,) mean label
+    knot: FloatArray  # (folds, most knots): the ends of constant blocks
+    value: FloatArray
+    n_knots: IntArray  # (folds,)
 
 
 class _Slice(NamedTuple):
@@ -95,19 +104,22 @@ class OracleSlice(_Slice):
 
     def without(self, k: int) -> Calibrator | None:
         """``f^(-k)``, the calibrator that never saw fold k; None where every label lies there."""
-        return self.without_all([k])[0]
-
-    def without_all(self, folds: Sequence[int]) -> list[Calibrator | None]:
-        """``f^(-k)`` of each of some folds, which together cost little more than one."""
-        new = [k for k in folds if k not in self.left_out]
-        if new:
-            self.left_out.update(zip(new, _without_each(self, new), strict=True))
-        return [self.left_out[k] for k in folds]
+        if k not in self.left_out:
+            train: BoolArray = self.fold[self.prompt] != k
+            self.left_out[k] = refit(self, train, self.basis) if train.any() else None
+        return self.left_out[k]
 
     @cached_property
-    def of_label(self) -> tuple[IntArray, FloatArray]:
-        """(m,) fold of each label, and label by weight."""
-        return self.fold[self.prompt], self.weight * self.label
+    def folds(self) -> FoldFits:
+        """Without each fold: mean label, and of a calibrator that is monotone in the score the fit."""
+        fold, f = self.fold[self.prompt], self.calibrator
+        n_folds = int(self.fold.max(initial=0)) + 1
+        monotone = f is not None and f.mode == self.mode == "monotone"
+        level, at = (f.knot, self.at) if f is not None and monotone else (np.empty(0), fold)
+        room = n_folds, len(level)
+        out = FoldFits(np.empty(n_folds), np.empty(room), np.empty(room), np.zeros(n_folds, dtype=np.intp))
+        fit_without_folds(at, fold, self.label, self.weight, level, *out)
+        return out
 
     @cached_property
     def basis(self) -> Basis | None:
@@ -183,9 +195,7 @@ def fit_slice(
         return out._replace(
             status=status, calibrator=fit(z, label, weight, mode=out.mode, increasing=increasing)
         )
-    out = out._replace(status=status, calibrator=on_levels("monotone", level, code, label, weight, sign))
-    out.at = code
-    return out
+    return out._replace(status=status, calibrator=on_levels("monotone", level, code, label, weight, sign))
 
 
 class Labels(NamedTuple):
@@ -251,63 +261,69 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
     Rows of Z (r, 1 + features) come with the codes of their prompts, which say the fold. NaN where every label lies in
     the row's own fold, so nothing is left to fit on.
     """
-    out = np.full(len(z), np.nan)
     new_fold = fitted.fold[prompt]
     if (new_fold == UNKNOWN).any():
         raise ValueError("a prompt without labels has no fold here; fit the slice with every_fold=True")
-    pooled = fitted.calibrator
-    g = index(pooled, z) if pooled is not None and pooled.mode == fitted.mode == "monotone" else None
-    folds = np.flatnonzero(np.bincount(new_fold)).tolist()
-    for k, f in zip(folds, fitted.without_all(folds), strict=True):
+    out, pooled = np.full(len(z), np.nan), fitted.calibrator
+    if pooled is not None and pooled.mode == fitted.mode == "monotone":
+        predict_without(index(pooled, z), new_fold, *fitted.folds[1:], out)
+        return out
+    for k in np.flatnonzero(np.bincount(new_fold)).tolist():
+        f = fitted.without(k)
         if f is not None:
             mine = new_fold == k
-            out[mine] = predict(f, z[mine]) if g is None else interpolate(g[mine], f.knot, f.value)
+            out[mine] = predict(f, z[mine])
     return out
 
 
-def _without_each(fitted: OracleSlice, folds: Sequence[int]) -> list[Calibrator | None]:
-    """Calibrators of the labels outside each fold, if any; the levels of a monotone one are those of the pooled one."""
-    f, (fold, weighted) = fitted.calibrator, fitted.of_label
-    if f is None or f.mode != "monotone" or fitted.mode != "monotone":
-        outside = [fold != k for k in folds]
-        return [refit(fitted, train, fitted.basis) if train.any() else None for train in outside]
-    train, n = fold != np.array(folds)[:, None], len(f.knot)
-    code = (fitted.at + n * np.arange(len(folds))[:, None]).ravel()
-    # to add a zero changes no sum, and takes less time than to leave it out
-    total, labels = (
-        sum_by(code, (values * train).ravel(), n * len(folds)).reshape(-1, n)
-        for values in (fitted.weight, weighted)
-    )
-    seen: BoolArray = total > 0
-    whole = np.all(seen, axis=1).tolist()
-    out: list[Calibrator | None] = []
-    for row, (weight, sums) in enumerate(zip(total, labels, strict=True)):
-        knot = f.knot
-        if not whole[row]:
-            knot, weight, sums = knot[seen[row]], weight[seen[row]], sums[seen[row]]
-        value, block = pool(sums / weight, weight)
-        out.append(Calibrator(f.mode, knot, value, weight, block, f.sign) if len(knot) else None)
-    return out
+@Kernel
+def fit_without_folds(at, fold, label, weight, level, mean, knot, value, n_knots):  # type: ignore[no-untyped-def]
+    """Fill `FoldFits`, given the level at which each label is; without levels the means alone."""
+    size = len(level)
+    total, summed, scratch = np.empty(size), np.empty(size), np.empty((2, size))
+    block_end = np.empty(size, dtype=np.int64)
+    for k in range(len(mean)):
+        total[:], summed[:] = 0.0, 0.0
+        all_weight = all_labels = 0.0
+        for j in range(len(label)):
+            if fold[j] != k:
+                all_weight += weight[j]
+                all_labels += weight[j] * label[j]
+                if size:
+                    total[at[j]] += weight[j]
+                    summed[at[j]] += weight[j] * label[j]
+        mean[k] = all_labels / all_weight if all_weight > 0 else np.nan
+        n = 0
+        for s in range(size):
+            if total[s] > 0:
+                knot[k, n], summed[n], total[n] = level[s], summed[s] / total[s], total[s]
+                n += 1
+        pava_into(summed, total, n, value[k], scratch[0], scratch[1], block_end)
+        n_knots[k] = ends_of_blocks(knot[k], value[k], n)
+
+
+@Kernel
+def predict_without(score, fold, knot, value, n_knots, out):  # type: ignore[no-untyped-def]
+    """Prediction of each row by the fit without its fold (filled), where there is one."""
+    for i in range(len(score)):
+        k, at = fold[i], score[i]
+        low, high = -1, n_knots[k]
+        while high - low > 1:
+            middle = (low + high) // 2
+            if knot[k, middle] <= at:
+                low = middle
+            else:
+                high = middle
+        if n_knots[k] > 0:
+            out[i] = between(at, max(low, 0), knot[k], value[k], n_knots[k] - 1)
 
 
 def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:
     """Weighted mean label of the slice, and of its labels outside each fold: what f and each f^(-k) hold on average.
 
-    Summed anew for each fold: total less fold cancels where one fold holds nearly all the weight. The second is of
-    shape (folds,), NaN where every label lies in that fold.
+    The second is of shape (folds,), NaN where every label lies in that fold.
     """
-    (fold, weighted), n_folds = fitted.of_label, int(fitted.fold.max()) + 1
-    total, labels = (_all_but(sum_by(fold, values, n_folds)) for values in (fitted.weight, weighted))
-    outside = np.divide(labels, total, out=np.full(n_folds, np.nan), where=total > 0)
-    return float(weighted.sum() / fitted.weight.sum()), outside
-
-
-def _all_but(sums: FloatArray) -> FloatArray:
-    """Sum of all others, for each: of those before it and of those after it."""
-    before, after = np.zeros(len(sums)), np.zeros(len(sums))
-    np.cumsum(sums[:-1], out=before[1:])
-    np.cumsum(sums[:0:-1], out=after[-2::-1])
-    return before + after
+    return float(fitted.weight @ fitted.label / fitted.weight.sum()), fitted.folds.mean
 
 
 def basis_of(fitted: OracleSlice) -> Basis | None:

@@ -16,6 +16,7 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
+from cje_core.compiled import Kernel
 from cje_core.data.arrays import Rows, taken
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.inference.limits import basis_of, value_limits
@@ -73,36 +74,36 @@ def hajek(unit: IntArray, weight: FloatArray, values: FloatArray, n: int) -> Wei
 class MeanOver(NamedTuple):
     """Weighted means over the same rows, in Hajek form; what they have in common is counted once (`mean_over`)."""
 
-    unit: IntArray | None  # per row: its prompt; None where row i is prompt i
-    cluster: IntArray | None  # per row, likewise
+    unit: IntArray  # per row: its prompt
+    cluster: IntArray  # per row
     share: FloatArray  # (rows,), sums to one
+    scale: FloatArray  # per row: its influence on a mean is this by ``v - mean``; NaN where one cluster has all rows
     n: int  # prompts
     n_clusters: int
     effective: float  # clusters behind a mean, see `effective_clusters`
-    spread: FloatArray | None = None  # per row 1 / sqrt(count) where rows stand for several (`mean_over`)
+    df: float
 
     def part(self, values: FloatArray) -> tuple[float, Part]:
         """``mean = sum w v / sum w`` and its sampling error, influence ``n * w_i (v_i - mean) / sum w`` per prompt."""
-        mean, influence = self._summed(values, self.unit, self.n)
-        return mean, Part(influence, _correction(self.effective)[1])
+        influence = np.empty(self.n)
+        return mean_and_moves(self, values, self.unit, influence), Part(influence, self.df)
 
     def by_cluster(self, values: FloatArray) -> tuple[float, FloatArray]:
         """The mean, and the influence of `part` summed by cluster."""
-        return self._summed(values, self.cluster, self.n_clusters)
+        moves = np.empty(self.n_clusters)
+        return mean_and_moves(self, values, self.cluster, moves), moves
 
-    def _summed(self, values: FloatArray, code: IntArray | None, n: int) -> tuple[float, FloatArray]:
-        """The mean and its error by code; what is the same for all is done to the rows, which may be few."""
-        moved = self.share * values
-        mean = float(moved.sum())
-        np.multiply(self.share, np.subtract(values, mean, out=moved), out=moved)
-        if self.spread is not None:
-            moved *= self.spread
-        factor, _ = _correction(self.effective)
-        if not factor > 0:  # for all units, with rows or not
-            return mean, np.full(n, factor)
-        moved *= self.n
-        moved *= factor
-        return mean, moved if code is None else sum_by(code, moved, n)
+
+@Kernel
+def mean_and_moves(over, values, code, moves):  # type: ignore[no-untyped-def]
+    """Return the mean of values over the rows of a `MeanOver`; filled is its influence, summed by a code of rows."""
+    mean = first = values[0] if len(values) else 0.0  # so that the mean of equal values is theirs to the bit
+    for i in range(len(values)):
+        mean += over.share[i] * (values[i] - first)
+    moves[:] = 0.0 if over.df > 0 else np.nan  # all units, with rows or not
+    for i in range(len(values)):
+        moves[code[i]] += over.scale[i] * (values[i] - mean)
+    return mean
 
 
 def mean_over(
@@ -114,17 +115,45 @@ def mean_over(
     moves is then ``1 / count`` of it; the row's influence is that times ``sqrt(count)``, whose square is the sum of
     theirs, so that sums of squares and of products over rows are those over units.
     """
-    share = weight / weight.sum()
     n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
-    own = None if counts_up(unit, len(cluster)) else unit
-    of_row = cluster if own is None else cluster[own]
-    code = None if counts_up(of_row, n_clusters) else of_row
-    mass = share if code is None else sum_by(code, share, n_clusters)
-    if count is None:
-        return MeanOver(own, code, share, len(cluster), n_clusters, _behind(mass))
-    size = np.ones(n_clusters)
-    size[of_row] = count
-    return MeanOver(own, code, share, len(cluster), n_clusters, _behind(mass, size), 1 / np.sqrt(count))
+    of_row, share, scale = np.empty_like(unit), np.empty(len(unit)), np.empty(len(unit))
+    size = np.empty(0) if count is None else count
+    effective = weigh_rows(unit, weight, cluster, size, n_clusters, of_row, share, scale)
+    factor, df = _correction(effective)
+    scale *= len(cluster) * factor
+    return MeanOver(unit, of_row, share, scale, len(cluster), n_clusters, effective, df)
+
+
+@Kernel
+def weigh_rows(unit, weight, cluster, count, n_clusters, of_row, share, scale):  # type: ignore[no-untyped-def]
+    """Return the clusters behind a mean; filled per row: its cluster, its share, and that by ``1 / sqrt(count)``."""
+    total, mass = 0.0, np.zeros(n_clusters)
+    size = np.ones(n_clusters if len(count) else 0)
+    for i in range(len(weight)):
+        total += weight[i]
+    for i in range(len(weight)):
+        share[i], of_row[i] = weight[i] / total, cluster[unit[i]]
+        mass[of_row[i]] += share[i]
+        scale[i] = share[i]
+        if len(count):
+            size[of_row[i]] = count[i]
+            scale[i] /= np.sqrt(count[i])
+    return clusters_behind(mass, size)
+
+
+@Kernel
+def clusters_behind(mass, size):  # type: ignore[no-untyped-def]
+    """`effective_clusters` of the leverages' sums by cluster.
+
+    Where each of these sums is that of ``size`` equal clusters, the fourth powers are ``size (l / size)^4``.
+    """
+    total = fourth = 0.0
+    for g in range(len(mass)):
+        count = size[g] if len(size) else 1.0
+        square = mass[g] ** 2 / count
+        total += square
+        fourth += square * square / count
+    return total**2 / fourth if total != 0 else 0.0
 
 
 def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArray) -> tuple[float, Part]:
@@ -171,20 +200,7 @@ def effective_clusters(leverage: FloatArray, cluster: IntArray) -> float:
     >>> round(effective_clusters(np.array([1.0, 1.0, 0.1]), np.array([0, 1, 2])), 2)
     2.02
     """
-    return _behind(cluster_sums(np.abs(leverage), cluster))
-
-
-def _behind(mass: FloatArray, size: FloatArray | None = None) -> float:
-    """`effective_clusters` of the leverages' sums by cluster.
-
-    Where each of these sums is that of ``size`` equal clusters, the fourth powers are ``size (l / size)^4``.
-    """
-    squared = np.square(mass)
-    if size is not None:
-        squared /= size
-    total = float(squared.sum())
-    fourth = float(squared @ (squared if size is None else squared / size))
-    return total**2 / fourth if total != 0 else 0.0
+    return float(clusters_behind(cluster_sums(np.abs(leverage), cluster), np.empty(0)))
 
 
 def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) -> Part:

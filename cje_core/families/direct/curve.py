@@ -20,157 +20,155 @@ That is the refit up to the square of what one cluster moves: a label's pull on 
 
 Examples
 --------
->>> x = np.linspace(-1, 1, 8)
->>> found = fit_curve(x, special.expit(1.0 + 0.5 * x), np.full(8, 1e6))
->>> round(found.intercept, 4), round(found.slope, 4)
+>>> x, y = np.linspace(-1, 1, 8), 1 / (1 + np.exp(-1.0 - 0.5 * np.linspace(-1, 1, 8)))
+>>> intercept, slope = fit_curve(x, y, np.full(8, 1e6), np.empty(8), np.empty((3, 8)))
+>>> round(intercept, 4), round(slope, 4)
 (1.0, 0.5)
 """
 
-from typing import NamedTuple
-
 import numpy as np
-from scipy import special
 
-from cje_core.calibration.isotonic import interpolate
-from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import Rows, taken
-from cje_core.inference.sums import gapless, sum_by
+from cje_core.calibration.isotonic import interpolate_into, locate
+from cje_core.compiled import Kernel
 
 PRIOR = 2.5  # standard deviation of the log odds per standard deviation of the score
+PRECISION = 1 / PRIOR**2
 CONVERGED, MAX_STEPS = 1e-8, 100  # change of a log odds after which Newton's steps end, and their number
-AT_END = (
-    1e-12  # of the scale: no mean label is nearer to an end but by rounding, and no curve has a slope there
-)
 SPREAD = 1e-9  # share of the information on the slope that tells one; less is rounding
 
 
-class Curve(NamedTuple):
-    """A fitted curve, its weighted residuals, and the terms (3, m) that add up to its curvature."""
-
-    intercept: float
-    slope: float
-    residual: FloatArray  # (m,) w (y - p)
-    terms: FloatArray  # (3, m) w p (1 - p) times 1, x and x^2
-
-
-def judge_curve(
-    rows: Rows,
-    index: IntArray,
-    own: IntArray,
-    weight: FloatArray,
-    increasing: bool,
-    scale: tuple[float, float],
-    few: tuple[IntArray, FloatArray] | None = None,
-) -> tuple[FloatArray, FloatArray]:
-    """Curve of the own labels about its value at the mean score; see the module.
+@Kernel
+def judge_curve(  # type: ignore[no-untyped-def]
+    score, share, own_score, label, weight, cluster, n_clusters, sign, low, width, curve, own_curve
+):
+    """Curve of the own labels about its value at the mean score (filled); see the module.
 
     Parameters
     ----------
-    weight : array
-        Of the own labels, summing to Kish's number of labelled clusters.
-    few : tuple of arrays, optional
-        `cje_core.calibration.isotonic.grades` of the scores of `index`.
-
-    Returns
-    -------
-    evaluated, own : arrays
-        For an own label the curve leaves its whole cluster out. Zero where no slope in the declared direction is seen.
+    score, share : arrays, shape (r,)
+        Of the evaluated rows; shares sum to one.
+    own_score, label, weight : arrays, shape (m,)
+        Of the own labels; the weights sum to Kish's number of labelled clusters.
+    cluster : int array, shape (m,)
+        Cluster of each label, 0..n_clusters-1.
+    sign : float
+        -1 where a lower score is better.
+    low, width : float
+        The oracle's scale.
+    curve : array, shape (r,)
+    own_curve : array, shape (m,)
+        For each label the curve without its whole cluster. Zero where no slope in the declared direction is seen.
     """
-    score, (low, high) = taken(rows.score, index), scale
-    row_weight = taken(rows.weight, index)
-    total = row_weight.sum()
-    center = float(score @ row_weight) / total
-    level = score if few is None else few[1]
-    moved = score - center
-    spread = np.sqrt(np.square(moved, out=moved) @ row_weight / total) if np.ptp(level) > 0 else np.inf
-    unit = (1.0 if increasing else -1.0) / spread
-    x = (level - center) * unit
-    own_x, y = (rows.score[own] - center) * unit, (rows.label[own] - low) / (high - low)
+    m = len(own_score)
+    center = (share * score).sum()
+    spread = np.sqrt((share * (score - center) ** 2).sum())
+    unit = sign / spread if score.max() > score.min() else 0.0
+    x, y = (own_score - center) * unit, (label - low) / width
     if not 0 < (weight * y).sum() < weight.sum():  # all labels at one end of the scale
-        return np.zeros(len(index)), np.zeros(len(own))
-    knot, at = np.unique(np.concatenate([own_x, [x.min(), x.max()]]), return_inverse=True)
-    fit = fit_curve(own_x, y, weight, (knot, at[:-2]))
-    code, n_clusters = gapless(rows.cluster[rows.prompt[own]])
-    intercept, slope = without_each(fit, own_x, code, n_clusters)
-    if code is not None:
-        intercept, slope = intercept[code], slope[code]
-    value = (high - low) * about_mean(knot, fit.intercept, max(fit.slope, 0.0))
-    left, right = _neighbours(at[:-2], code, len(knot))
-    share = (own_x - knot[left]) / np.where(right > left, knot[right] - knot[left], 1.0)
-    first, second = (about_mean(knot[side], intercept, slope) for side in (left, right))
-    own_curve = (high - low) * (first + share * (second - first))
-    curve = interpolate(x, knot, value)
-    return curve if few is None else curve[few[0]], own_curve
+        curve[:], own_curve[:] = 0.0, 0.0
+        return
+    residual, terms = np.empty(m), np.empty((3, m))
+    a, b = fit_curve(x, y, weight, residual, terms)
+    scaled = (score - center) * unit
+    knot = np.empty(m + 2)
+    knot[:m], knot[m], knot[m + 1] = x, scaled.min(), scaled.max()
+    n_knots = keep_distinct(knot)
+    value = width * (expit(a + max(b, 0.0) * knot) - expit(a))
+    interpolate_into(scaled, knot, value, n_knots, curve)
+    place = np.empty(m, dtype=np.int32)
+    locate(x, knot, n_knots, place)
+    behind = clusters_at(place, cluster, n_clusters, n_knots)
+    own_a, own_b = np.empty(n_clusters), np.empty(n_clusters)
+    without_each(x, residual, terms, cluster, a, b, own_a, own_b)
+    for j in range(m):
+        a, b = own_a[cluster[j]], own_b[cluster[j]]
+        left = right = place[j]
+        if behind[left] == 1 and 0 < left < n_knots - 1:
+            left, right = left - 1, right + 1
+        first, second = expit(a + b * knot[left]) - expit(a), expit(a + b * knot[right]) - expit(a)
+        part = (x[j] - knot[left]) / (knot[right] - knot[left]) if right > left else 0.0
+        own_curve[j] = width * (first + part * (second - first))
 
 
-def _neighbours(at: IntArray, code: IntArray | None, n_knots: int) -> tuple[IntArray, IntArray]:
-    """Knots between which a curve without a label's cluster runs straight: its own, if another label has that too."""
-    if code is not None:  # one label of each cluster at each knot counts
-        n_clusters = int(code.max()) + 1
-        clusters = np.bincount(np.unique(at * n_clusters + code) // n_clusters, minlength=n_knots)
-    else:
-        clusters = np.bincount(at, minlength=n_knots)
-    alone = (clusters[at] == 1) & (at > 0) & (at < n_knots - 1)
-    return at - alone, at + alone
+@Kernel
+def expit(z):  # type: ignore[no-untyped-def]
+    """Logistic function."""
+    return 1.0 / (1.0 + np.exp(-z))
 
 
-def about_mean(x: FloatArray, intercept: FloatArray | float, slope: FloatArray | float) -> FloatArray:
-    """The curve less its value at the mean score, on the unit scale."""
-    return np.asarray(special.expit(intercept + slope * x) - special.expit(intercept))
+@Kernel
+def fit_curve(x, y, weight, residual, terms):  # type: ignore[no-untyped-def]
+    """Return intercept and slope, by Newton's steps from the mean label.
 
-
-def fit_curve(
-    x: FloatArray, y: FloatArray, weight: FloatArray, levels: tuple[FloatArray, IntArray] | None = None
-) -> Curve:
-    """Newton's steps from the mean label, none of which changes a log odds by more than 1.
-
-    With steps that short the curvature changes by less than e on the way, so each one gains, from anywhere. ``levels``
-    are the values that `x` takes (and perhaps others), and the place of each label among them.
+    No step changes a log odds by more than 1. With steps that short the curvature changes by less than e on the way, so each one gains, from anywhere. Filled:
+    the residuals ``w (y - p)``, shape (m,), and the terms that add up to the curvature, ``w p (1 - p)`` times 1, x and
+    x^2, shape (3, m).
     """
-    weighed, each = weight * y, (x, weight)
-    mean = weighed.sum() / weight.sum()
-    if levels is not None:  # the steps need sums at each score alone
-        (x, code), n_levels = levels, len(levels[0])
-        weighed, weight = (sum_by(code, values, n_levels) for values in (weighed, weight))
-    a, b, prior, ends = float(special.logit(mean)), 0.0, 1 / PRIOR**2, (float(x.min()), float(x.max()))
-    for _ in range(MAX_STEPS):
-        residual, terms = _at(x, weighed, weight, a, b)
-        h00, h01, h11 = terms.sum(axis=1).tolist()
-        h11 += prior
-        g0, g1 = float(residual.sum()), float((residual * x).sum()) - prior * b
+    mean = (weight * y).sum() / weight.sum()
+    a, b, done = np.log(mean / (1.0 - mean)), 0.0, False
+    for step in range(MAX_STEPS + 1):
+        g0, g1, h00, h01, h11 = 0.0, -PRECISION * b, 0.0, 0.0, PRECISION
+        for j in range(len(x)):
+            p = expit(a + b * x[j])
+            v = weight[j] * p * (1.0 - p)
+            residual[j] = weight[j] * (y[j] - p)
+            terms[0, j], terms[1, j], terms[2, j] = v, v * x[j], v * x[j] * x[j]
+            g0 += residual[j]
+            g1 += residual[j] * x[j]
+            h00 += terms[0, j]
+            h01 += terms[1, j]
+            h11 += terms[2, j]
+        if done or step == MAX_STEPS:
+            break
         determinant = h00 * h11 - h01 * h01
         da, db = (h11 * g0 - h01 * g1) / determinant, (h00 * g1 - h01 * g0) / determinant
-        change = max(abs(da + db * end) for end in ends)  # a line is furthest from 0 at an end
-        step = 1 / max(change, 1.0)
-        a, b = a + step * da, b + step * db
-        if change < CONVERGED:
-            break
-    return Curve(float(a), float(b), *_at(each[0], each[1] * y, each[1], a, b))
+        change = np.abs(da + db * x).max()
+        a += da / max(change, 1.0)
+        b += db / max(change, 1.0)
+        done = change < CONVERGED
+    return a, b
 
 
-def _at(
-    x: FloatArray, weighed: FloatArray, weight: FloatArray, a: float, b: float
-) -> tuple[FloatArray, FloatArray]:
-    """Residuals and terms of the curvature; ``weighed`` is weight times label."""
-    p = special.expit(a + b * x)
-    terms, expected = np.empty((3, len(x))), weight * p
-    np.multiply(expected, 1 - p, out=terms[0])
-    for power in (1, 2):
-        np.multiply(terms[power - 1], x, out=terms[power])
-    return weighed - expected, terms
+@Kernel
+def without_each(x, residual, terms, cluster, a, b, own_a, own_b):  # type: ignore[no-untyped-def]
+    """Intercept and slope (>= 0) one Newton step away from each cluster (filled); a slope of 0 where none is told."""
+    sums = np.zeros((5, len(own_a)))
+    for j in range(len(x)):
+        c = cluster[j]
+        for t in range(3):
+            sums[t, c] += terms[t, j]
+        sums[3, c] += residual[j]
+        sums[4, c] += residual[j] * x[j]
+    h00, h01, h11 = terms[0].sum(), terms[1].sum(), terms[2].sum()
+    enough = SPREAD * (h11 - h01**2 / h00)
+    for c in range(len(own_a)):
+        k00, k01, k11 = h00 - sums[0, c], h01 - sums[1, c], h11 - sums[2, c]
+        own_a[c], own_b[c] = a, 0.0
+        if k00 > 0 and k00 * k11 - k01**2 > enough * k00:
+            k11 += PRECISION
+            determinant = k00 * k11 - k01**2
+            own_a[c] = a - (k11 * sums[3, c] - k01 * sums[4, c]) / determinant
+            own_b[c] = max(b - (k00 * sums[4, c] - k01 * sums[3, c]) / determinant, 0.0)
 
 
-def without_each(
-    fit: Curve, x: FloatArray, code: IntArray | None, n_clusters: int
-) -> tuple[FloatArray, FloatArray]:
-    """Intercept and slope (>= 0) one Newton step away from each cluster; ``code`` None: each label is one."""
-    whole, terms, g0, g1 = fit.terms.sum(axis=1), fit.terms, fit.residual, fit.residual * x
-    if code is not None:
-        terms = np.stack([sum_by(code, row, n_clusters) for row in terms])
-        g0, g1 = (sum_by(code, row, n_clusters) for row in (g0, g1))  # without the cluster: their negative
-    k00, k01, k11 = whole[:, None] - terms
-    told = (k00 > 0) & (k00 * k11 - k01**2 > SPREAD * k00 * (whole[2] - whole[1] ** 2 / whole[0]))
-    k11 = k11 + 1 / PRIOR**2
-    determinant = np.where(told, k00 * k11 - k01**2, 1.0)
-    slope = fit.slope - (k00 * g1 - k01 * g0) / determinant
-    return fit.intercept - (k11 * g0 - k01 * g1) / determinant, np.where(told, np.maximum(slope, 0.0), 0.0)
+@Kernel
+def keep_distinct(values):  # type: ignore[no-untyped-def]
+    """Sort values and gather the distinct ones at the front; returns their number."""
+    values.sort()
+    size = 1
+    for i in range(1, len(values)):
+        if values[i] != values[size - 1]:
+            values[size] = values[i]
+            size += 1
+    return size
+
+
+@Kernel
+def clusters_at(place, cluster, n_clusters, n_knots):  # type: ignore[no-untyped-def]
+    """Number of clusters with a label at each knot."""
+    number, last = np.zeros(n_knots), np.full(n_clusters, -1)
+    for j in np.argsort(place):
+        if last[cluster[j]] != place[j]:
+            number[place[j]] += 1
+            last[cluster[j]] = place[j]
+    return number

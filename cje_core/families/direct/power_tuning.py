@@ -36,14 +36,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.calibrator import Calibrator, predict
-from cje_core.calibration.isotonic import grades
+from cje_core.calibration.calibrator import predict
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels
 from cje_core.checks import FloatArray, IntArray
+from cje_core.compiled import Kernel
 from cje_core.data.arrays import Rows, taken
 from cje_core.families.direct.curve import judge_curve
-from cje_core.inference.influence import MeanOver, Part, kish_ess, mean_of_rows
-from cje_core.inference.sums import gapless, sum_by
+from cje_core.inference.influence import MeanOver, Part, mean_and_moves, mean_of_rows
+from cje_core.inference.sums import gapless
 
 MIN_TUNED = 6  # labelled clusters, by Kish's count, below which no prediction is weighed
 SHRINKAGE = 10  # labelled clusters that the single prediction is worth
@@ -95,53 +95,100 @@ def tuned_prediction(
         mean_of_rows(rows, index, taken(rows.weight, index)),
         mean_of_rows(rows, own, own_weight),
     )
-    level, target = of_labels.by_cluster(rows.label[own])
     code, n_clusters = gapless(rows.cluster[rows.prompt[own]])
-    n_effective = round(kish_ess(sum_by(code, own_weight, n_clusters)), 9)  # whole for equal weights
-    curve, calibrated = np.zeros(len(index)), np.zeros(len(index))
-    own_curve, own_calibrated = np.zeros(len(own)), np.zeros(len(own))
-    weight_curve = weight_calibrator = n_used = 0.0
-    if n_effective >= MIN_TUNED:
-        kish_weight = own_weight * (n_effective / own_weight.sum())
-        few = grades(taken(rows.score, index))  # both predictions are functions of the score, or of its index
-        curve, own_curve = judge_curve(rows, index, own, kish_weight, fitted.increasing, scale, few)
-        center, fold_center = mean_labels(fitted)
-        held_center = fold_center[fitted.fold[rows.prompt[own]]]
-        out_of_fold = held_out(fitted, rows.z[own], rows.prompt[own]) - held_center
-        if np.isfinite(out_of_fold).all():
-            calibrated, own_calibrated = _predicted(fitted.calibrator, taken(rows.z, index), few), out_of_fold
-            calibrated -= center
-        design = np.empty((2, len(target)))
-        for row, g, h in zip(design, (curve, calibrated), (own_curve, own_calibrated), strict=True):
-            np.subtract(of_labels.by_cluster(h)[1], of_responses.by_cluster(g)[1], out=row)
-        # by single products, which take a third of the time that those of so long a matrix do
-        one, two = design
-        a, b, d, p, q = (
-            float(x @ y) for x, y in ((one, one), (one, two), (two, two), (one, target), (two, target))
-        )
-        rounding = 1e-9 * float(target @ target)
-        alone = min(SHRINKAGE / n_effective, 1.0)
-        first, second = (0.0, 1.0) if len(fitted.label) > 2 * len(own) else (1.0, 0.0)
-        for share, u, v in ((1 - alone, 1.0, 1.0), (alone, first, second)):
-            found = simplex_weights(u * a, u * v * b, v * d, u * p, v * q, rounding)
-            weight_curve += share * found[0]
-            weight_calibrator += share * found[1]
-            n_used += share * np.count_nonzero(found)
+    center, fold_center = mean_labels(fitted)
+    calibrated = predict(fitted.calibrator, taken(rows.z, index)) - center
+    own_calibrated = held_out(fitted, rows.z[own], rows.prompt[own])
+    own_calibrated -= fold_center[fitted.fold[rows.prompt[own]]]
+    curve, own_curve = np.zeros(len(index)), np.zeros(len(own))
+    level, weight_curve, weight_calibrator, spent = tune(
+        of_responses, of_labels, taken(rows.score, index), rows.score[own], rows.label[own], own_weight,
+        np.arange(n_clusters) if code is None else code, n_clusters, calibrated, own_calibrated,
+        1.0 if fitted.increasing else -1.0, scale[0], scale[1] - scale[0], len(fitted.label) > 2 * len(own),
+        curve, own_curve,
+    )  # fmt: skip
     for part in (curve, own_curve):
         part *= weight_curve
         part += level
-    spent = n_used / (n_effective - 1) if n_used else 0.0
     return TunedPrediction(
         curve, calibrated, own_curve, own_calibrated, weight_curve, weight_calibrator, spent
     )
 
 
-def _predicted(f: Calibrator, z: FloatArray, few: tuple[IntArray, FloatArray] | None) -> FloatArray:
-    """`predict`; of a calibrator that sees the score alone, at the distinct scores where these are few."""
-    if few is None or f.first_stage is not None:
-        return predict(f, z)
-    code, level = few
-    return predict(f, level)[code]
+@Kernel
+def tune(  # type: ignore[no-untyped-def]
+    of_responses, of_labels, score, own_score, label, own_weight, cluster, n_clusters, calibrated, own_calibrated,
+    sign, low, width, lent, curve, own_curve,
+):  # fmt: skip
+    """Return mean label, the weights of curve and calibrator, and what they cost, see `charge`.
+
+    Filled are the curve and, set to zero where it cannot be weighed, the calibrator: both about their means.
+
+    Parameters
+    ----------
+    of_responses, of_labels : MeanOver
+    score, calibrated, curve : arrays, shape (r,)
+        Of the evaluated rows.
+    own_score, label, own_weight, own_calibrated, own_curve : arrays, shape (m,)
+        Of the labelled rows; the calibrator that has not seen the row's fold, NaN where there is none.
+    cluster : int array, shape (m,)
+        0..n_clusters-1.
+    sign, low, width : float
+        See `judge_curve`.
+    lent : bool
+        Whether most labels of the calibrator are not the policy's own.
+    """
+    target = np.empty(of_labels.n_clusters)
+    level = mean_and_moves(of_labels, label, of_labels.cluster, target)
+    mass = np.zeros(n_clusters)
+    for j in range(len(label)):
+        mass[cluster[j]] += own_weight[j]
+    n_effective = np.round(mass.sum() ** 2 / (mass**2).sum(), 9)  # whole for equal weights
+    if not n_effective >= MIN_TUNED:
+        calibrated[:], own_calibrated[:] = 0.0, 0.0
+        return level, 0.0, 0.0, 0.0
+    kish_weight = own_weight * (n_effective / own_weight.sum())
+    judge_curve(
+        score, of_responses.share, own_score, label, kish_weight, cluster, n_clusters, sign, low, width, curve,
+        own_curve,
+    )  # fmt: skip
+    if not np.isfinite(own_calibrated).all():
+        calibrated[:], own_calibrated[:] = 0.0, 0.0
+    a, b, d, p, q, size = moments(of_responses, of_labels, curve, own_curve, calibrated, own_calibrated, target)
+    alone = min(SHRINKAGE / n_effective, 1.0)
+    u, v = simplex_weights(a, b, d, p, q, 1e-9 * size)
+    one, other = (0.0, 1.0) if lent else (1.0, 0.0)
+    first, second = simplex_weights(one * a, 0.0, other * d, one * p, other * q, 1e-9 * size)
+    n_used = (1 - alone) * ((u != 0) + (v != 0)) + alone * ((first != 0) + (second != 0))
+    spent = n_used / (n_effective - 1) if n_used else 0.0
+    return level, (1 - alone) * u + alone * first, (1 - alone) * v + alone * second, spent
+
+
+@Kernel
+def moments(  # type: ignore[no-untyped-def]
+    of_responses, of_labels, curve, own_curve, calibrated, own_calibrated, target
+):
+    """Products of the influences of two predictions, by cluster, and of the labels' ``target``: aa, ab, bb, at, bt, tt.
+
+    The influence of a prediction is that of its mean over the labels less that over the responses.
+    """
+    one, two = np.empty(len(target)), np.empty(len(target))
+    lent = np.empty(len(target))
+    mean_and_moves(of_labels, own_curve, of_labels.cluster, one)
+    mean_and_moves(of_responses, curve, of_responses.cluster, lent)
+    one -= lent
+    mean_and_moves(of_labels, own_calibrated, of_labels.cluster, two)
+    mean_and_moves(of_responses, calibrated, of_responses.cluster, lent)
+    two -= lent
+    a = b = d = p = q = size = 0.0
+    for g in range(len(target)):
+        a += one[g] * one[g]
+        b += one[g] * two[g]
+        d += two[g] * two[g]
+        p += one[g] * target[g]
+        q += two[g] * target[g]
+        size += target[g] * target[g]
+    return a, b, d, p, q, size
 
 
 def charge(part: Part, spent: float) -> Part:
@@ -159,18 +206,19 @@ def charge(part: Part, spent: float) -> Part:
     return Part(part.influence / np.sqrt(1 - spent), part.df * (1 - spent))
 
 
-def simplex_weights(a: float, b: float, d: float, p: float, q: float, floor: float) -> tuple[float, float]:
+@Kernel
+def simplex_weights(a, b, d, p, q, floor):  # type: ignore[no-untyped-def]
     """Two weights ``w >= 0, sum w <= 1`` that minimise ``w' gram w - 2 w' cross``; zero where one would gain nothing.
 
     ``gram = [[a, b], [b, d]]`` is positive semidefinite and ``cross = [p, q]``; a gain no larger than `floor` is
     rounding, not gain. The least of the minima over the faces of the triangle: its inside, its three sides (corners
-    included). Numba compiles it too.
+    included).
 
     Examples
     --------
-    >>> simplex_weights(1.0, 0.0, 1.0, 0.3, -1.0, 0.0)
+    >>> simplex_weights.function(1.0, 0.0, 1.0, 0.3, -1.0, 0.0)
     (0.3, 0.0)
-    >>> simplex_weights(1.0, 0.0, 1.0, 2.0, 1.5, 0.0)
+    >>> simplex_weights.function(1.0, 0.0, 1.0, 2.0, 1.5, 0.0)
     (0.75, 0.25)
     """
     on_first = min(max(p / a, 0.0), 1.0) if a > 0 else 0.0

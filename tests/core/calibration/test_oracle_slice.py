@@ -2,7 +2,6 @@
 
 import numpy as np
 import oracles
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,9 +9,8 @@ from scipy.optimize import isotonic_regression
 
 import cje_sim
 from cje_core.calibration.calibrator import fit, knot_mass, label_leverage, predict
-from cje_core.calibration.isotonic import MOST, grades, interpolate, isotonic
+from cje_core.calibration.isotonic import interpolate, isotonic
 from cje_core.calibration.oracle_slice import OracleSlice, fit_slice, held_out, mean_labels, refit
-from cje_core.compiled import loaded
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.families.direct.refit_kernels import spread_into
@@ -152,11 +150,10 @@ def test_mean_labels_do_not_cancel():
     assert mean_labels(fitted)[1][0] == 0.1
 
 
-@pytest.mark.parametrize("n_knots", [12, 700])  # few are looked up where numba is loaded anyway
+@pytest.mark.parametrize("n_knots", [12, 700])
 @pytest.mark.parametrize("spread", ["even", "clumped"])
 def test_many_values_are_interpolated_as_numpy_does(spread, n_knots):
     rng = np.random.default_rng(8)
-    interpolate(np.zeros(6_000), np.arange(300.0), np.arange(300.0))  # loads it
     knot = np.unique(rng.uniform(size=n_knots))
     if spread == "clumped":  # nearly all knots in one cell of the table
         knot = np.unique(np.concatenate([knot * 1e-9, [-3.0, 5.0]]))
@@ -165,22 +162,6 @@ def test_many_values_are_interpolated_as_numpy_does(spread, n_knots):
     x = np.concatenate([inside, knot, np.nextafter(knot, -9), [-np.inf, np.inf, np.nan, -9.0, 9.0]])
     x = rng.permutation(np.concatenate([x, rng.uniform(0, 1e-9, 2_000)]))
     assert np.array_equal(interpolate(x, knot, value), np.interp(x, knot, value), equal_nan=True)
-
-
-@pytest.mark.parametrize("n_levels", [1, 91, 240, 1_030])
-def test_many_values_are_numbered_as_pandas_does(n_levels):
-    """Zeros of either sign are one value, and what is no number is another; more than there is room for are pandas'."""
-    interpolate(np.zeros(6_000), np.arange(300.0), np.arange(300.0))  # loads numba
-    assert loaded()
-    rng = np.random.default_rng(n_levels)
-    level = np.concatenate([np.round(rng.beta(4, 1.5, n_levels), 9), [0.0, -0.0, np.nan, -np.nan, np.inf]])
-    x = rng.choice(level, 8_000)
-    x[:500] = level[rng.integers(0, 100, 500) % len(level)]  # so many of them that the rest is looked at
-    (code, found), (expected, distinct) = grades(x), pd.factorize(x, use_na_sentinel=False)
-    assert code.dtype == expected.dtype and len(found) == len(np.unique(x))
-    assert (len(found) > MOST) == (n_levels > MOST)
-    np.testing.assert_array_equal(code, expected)
-    np.testing.assert_array_equal(found, distinct)
 
 
 def test_held_out_calibrators_are_refits_without_the_fold():

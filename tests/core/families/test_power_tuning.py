@@ -7,7 +7,7 @@ import pytest
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
-from cje_core.families.direct.curve import judge_curve
+from cje_core.families.direct import curve as curves
 from cje_core.families.direct.power_tuning import charge, simplex_weights, tuned_prediction
 from cje_core.inference.influence import combine, mean_part
 
@@ -51,6 +51,18 @@ def tune(data, p=0, direction="increasing"):
     weight = rows.weight[own] / rows.label_prob[own]
     scale = tuple(data.attrs["oracle_range"])
     return rows, fitted, index, own, weight, tuned_prediction(rows, fitted, index, own, weight, scale)
+
+
+def judge_curve(rows, index, own, weight):
+    """Curve of the evaluated rows, and of each own label without its cluster."""
+    curve, own_curve = np.empty(len(index)), np.empty(len(own))
+    _, cluster = np.unique(rows.cluster[rows.prompt[own]], return_inverse=True)
+    share = rows.weight[index] / rows.weight[index].sum()
+    curves.judge_curve(
+        rows.score[index], share, rows.score[own], rows.label[own], weight, cluster, int(cluster.max()) + 1, 1.0,
+        SCALE[0], SCALE[1] - SCALE[0], curve, own_curve,
+    )  # fmt: skip
+    return curve, own_curve
 
 
 def value_and_error(data, **options):
@@ -241,7 +253,7 @@ def test_a_label_hardly_moves_its_own_prediction():
     moved_label = rows.label.copy()
     moved_label[target] = 1 - moved_label[target]
     moved = rows._replace(label=moved_label)
-    before, after = (judge_curve(r, index, own, weight, True, SCALE) for r in (rows, moved))
+    before, after = (judge_curve(r, index, own, weight) for r in (rows, moved))
     same = rows.cluster[rows.prompt[own]] == rows.cluster[rows.prompt[target]]
     fitted = np.abs(after[0] - before[0])[np.isin(index, own[same])].max()
     assert np.abs(after[1] - before[1])[same].max() < 0.2 * fitted
@@ -257,7 +269,7 @@ def test_one_step_is_a_refit_to_second_order():
         for seed in range(4):
             rows, _, index, own, weight, _ = tune(world([21, seed], n=200, m=m))
             flat, exact = oracles.curve(rows, index, own, weight, SCALE, refit=True)
-            held = judge_curve(rows, index, own, weight, True, SCALE)[1]
+            held = judge_curve(rows, index, own, weight)[1]
             unheld = flat[np.isin(index, own)]
             sizes.append([np.abs(held - exact).mean(), np.abs(unheld - exact).mean()])
         apart.append(np.mean(sizes, axis=0))
@@ -279,7 +291,7 @@ def test_pass_fail_labels_that_the_score_separates_have_a_curve(gap):
         oracle=np.where(np.arange(80) < 20, score > 0.5, np.nan)[None, :, None],
     )
     rows, _, index, own, weight, tuned = tune(data)
-    flat, held = judge_curve(rows, index, own, weight, True, SCALE)
+    flat, held = judge_curve(rows, index, own, weight)
     slow = oracles.curve(rows, index, own, weight, SCALE)
     np.testing.assert_allclose(flat, slow[0], atol=1e-9)
     np.testing.assert_allclose(held, slow[1], atol=1e-9)
@@ -293,7 +305,7 @@ def test_one_distinct_score_tells_no_slope():
     rows, _, index, own, weight, _ = tune(data)
     score = np.full(len(rows.score), 0.1 + 0.2)
     score[own[0]] = 0.9
-    held = judge_curve(rows._replace(score=score), index, own, weight, True, SCALE)[1]
+    held = judge_curve(rows._replace(score=score), index, own, weight)[1]
     assert held[0] == 0
 
 
