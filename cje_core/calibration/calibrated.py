@@ -112,10 +112,15 @@ class Calibrated:
     data: xr.Dataset
     calibration: Calibration
     kept: Slices | None = None  # in place of fits of its own
+    laid_out: Rows | None = (
+        None  # in place of the data's, of which only the ranges and the policies are asked for then
+    )
 
     @cached_property
     def rows(self) -> Rows:
         """The data as flat arrays, the covariates of the calibration in ``z``, or the index of its first stage."""
+        if self.laid_out is not None:
+            return self.laid_out
         if self._index is None:
             return unpack(self.data, self.calibration.covariates)
         return self._read[0]._replace(score=self._index[0], z=self._index[0][:, None])
@@ -170,6 +175,18 @@ class Calibrated:
         return self.kept.fresh if self.kept else self.slice_as(self.calibration.mode)
 
     @property
+    def scale(self) -> tuple[float, float]:
+        """The declared range of the oracle."""
+        low, high = self.data.attrs["oracle_range"]
+        return float(low), float(high)
+
+    @property
+    def judge_range(self) -> tuple[float, float]:
+        """The declared range of the judge."""
+        low, high = self.data.attrs["judge_range"]
+        return float(low), float(high)
+
+    @property
     def parts(self) -> tuple[xr.Dataset, Rows, OracleSlice]:
         """Data, rows and slice: what most who take calibrated data need."""
         return self.data, self.rows, self.slice
@@ -214,11 +231,13 @@ def logged_reward(logged: Logged, fitted: OracleSlice) -> FloatArray:
     return reward
 
 
-def calibrated(data: xr.Dataset | Calibrated, calibration: Calibration | None = None) -> Calibrated:
+def calibrated(
+    data: xr.Dataset | Calibrated, calibration: Calibration | None = None, *, rows: Rows | None = None
+) -> Calibrated:
     """Join evaluation data with how their judge is calibrated.
 
     What is calibrated already is given back, and another calibration than its own is a `ValueError`. Default:
-    ``Calibration()``.
+    ``Calibration()``. Where ``rows`` are given, they are the data, and the dataset says names and ranges.
 
     Examples
     --------
@@ -229,7 +248,7 @@ def calibrated(data: xr.Dataset | Calibrated, calibration: Calibration | None = 
     True
     """
     if not isinstance(data, Calibrated):
-        return Calibrated(data, Calibration() if calibration is None else calibration)
+        return Calibrated(data, Calibration() if calibration is None else calibration, laid_out=rows)
     if calibration not in (None, data.calibration):
         raise ValueError("the data are calibrated already, in another way; give the dataset itself")
     return data

@@ -5,12 +5,13 @@ judged and evaluated, prompts are their own clusters, and no label is a probe. L
 `cje_core.data.build.from_arrays` has it by default.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cje_core.checks import FloatArray
+from cje_core.data.arrays import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,24 @@ class Block:
         """Scores mapped affinely from ``judge_range`` to ``oracle_range``."""
         (low, high), (bottom, top) = self.judge_range, self.oracle_range
         return np.asarray(bottom + (self.score - low) / (high - low) * (top - bottom))
+
+    def rows(self) -> Iterator[Rows]:
+        """Each data set as `cje_core.data.arrays.unpack` lays out the labelled dataset of the same numbers."""
+        _, n_policies, n = self.score.shape
+        names = np.arange(n).astype(str)
+        by_prompt, by_policy = np.argsort(names), np.argsort(np.array(self.policies))
+        policies, prompts = [self.policies[p] for p in by_policy], names[by_prompt]
+        policy, prompt = np.repeat(np.arange(n_policies), n), np.tile(np.arange(n), n_policies)
+        yes, one = np.ones(n_policies * n, dtype=bool), np.ones(n_policies * n)
+        at = by_policy[:, None], by_prompt
+        for score, label, prob in zip(self.score, self.label, self.label_prob, strict=True):
+            flat = score[at].ravel()
+            of_row = label[at].ravel()
+            labelled = np.isfinite(of_row)
+            yield Rows(
+                policies, prompts, np.arange(n), prompts, policy, prompt, flat, flat[:, None], of_row, labelled,
+                ~yes, yes, one, prob[at].ravel(), labelled, prompt_order=by_prompt,
+            )  # fmt: skip
 
     def without_idle(self, wanted: Collection[str]) -> "Block":
         """The block without policies that are neither wanted nor labelled in any data set: they say nothing."""

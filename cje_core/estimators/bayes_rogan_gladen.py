@@ -34,7 +34,8 @@ import xarray as xr
 from cje_core.bayes.misclassification import Counts, Posterior, sample
 from cje_core.checks import BoolArray, FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows, unpack
-from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.assemble import assemble
+from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.families.misclassification import (
     ACCURACY,
     Verdicts,
@@ -99,21 +100,15 @@ def estimate(
         )
         se, sp = posterior.sensitivity, posterior.specificity
         accuracy[p] = se.mean(), sp.mean(), (se + sp - 1.0).mean()
-    return assemble(
-        data,
-        rows,
-        results,
-        estimator="bayes_rogan_gladen",
-        options={
-            "threshold": verdicts.threshold,
-            "accuracy_prior": list(accuracy_prior),
-            "n_draws": n_draws,
-            "interval": interval,
-        },
-        ci_prob=ci_prob,
-        rule=IntervalRule(drawn=interval),
-        extra={name: ("policy", accuracy[:, k]) for k, name in enumerate(ACCURACY)},
-    )
+    options = {
+        "threshold": verdicts.threshold,
+        "accuracy_prior": list(accuracy_prior),
+        "n_draws": n_draws,
+        "interval": interval,
+    }
+    shown = {name: ("policy", accuracy[:, k]) for k, name in enumerate(ACCURACY)}
+    made = Found(rows, results, options, IntervalRule(drawn=interval), extra=shown)
+    return assemble(data, made, estimator="bayes_rogan_gladen", ci_prob=ci_prob)
 
 
 def _shortest(draws: FloatArray, scale: tuple[float, float], ci_prob: float) -> FloatArray:

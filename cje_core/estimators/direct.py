@@ -84,17 +84,12 @@ Examples
 {'theta_aug'}
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng, one_of
-from cje_core.data.block import Block
-from cje_core.families.assemble import IntervalRule, assemble
-from cje_core.families.blocks.direct import direct_block
-from cje_core.families.blocks.estimates import BlockEstimate
+from cje_core.families.assemble import assemble
 from cje_core.families.direct.bootstrap import Bootstrap as Bootstrap
 from cje_core.families.direct.bootstrap_intervals import add_draws
 from cje_core.families.direct.fit import (
@@ -106,7 +101,7 @@ from cje_core.families.direct.fit import (
     oracle_folds,
     with_spline_limits,
 )
-from cje_core.inference.borrowed_limits import parts_variables
+from cje_core.families.finish import Found, IntervalRule
 
 NEEDS = {"judge", "oracle"}
 CHOICES = {
@@ -157,17 +152,35 @@ def estimate(
     ``judge_widening``, how much larger errors along it are for having passed. Where a policy borrows by the spline:
     ``borrowed_...``, what limits at other levels and differences need (`cje_core.inference.borrowed_limits`).
     """
-    resampling = inference if isinstance(inference, Bootstrap) else Bootstrap()
-    inference = "bootstrap" if isinstance(inference, Bootstrap) else inference
     given = calibrated(data, calibration)
-    data = given.data
-    borrowed = borrowed or _usual_form(inference, correction)
-    for name, value in (("inference", inference), ("correction", correction), ("borrowed", borrowed)):
-        one_of(value, name, CHOICES[name])
-    if correction == "horvitz_thompson" and "label_prob" not in data:
+    if correction == "horvitz_thompson" and "label_prob" not in given.data:
         raise ValueError(
             f"correction={correction!r}: it needs known label probabilities; give label_prob, or use 'theta_aug'"
         )
+    found = find(
+        given, ci_prob=ci_prob, rng=rng, inference=inference, correction=correction, borrowed=borrowed,
+        power_tuned=power_tuned, interval=interval,
+    )  # fmt: skip
+    return assemble(given.data, found, estimator="direct", ci_prob=ci_prob)
+
+
+def find(
+    given: Calibrated,
+    *,
+    ci_prob: float,
+    rng: Rng,
+    inference: str | Bootstrap = "influence",
+    correction: str = "theta_aug",
+    borrowed: str | None = None,
+    power_tuned: bool = True,
+    interval: str = "auto",
+) -> Found:
+    """The same on rows, before intervals."""
+    resampling = inference if isinstance(inference, Bootstrap) else Bootstrap()
+    inference = "bootstrap" if isinstance(inference, Bootstrap) else inference
+    borrowed = borrowed or _usual_form(inference, correction)
+    for name, value in (("inference", inference), ("correction", correction), ("borrowed", borrowed)):
+        one_of(value, name, CHOICES[name])
     if borrowed != "plug_in" and inference in ("bootstrap", "jackknife"):
         raise ValueError(f"borrowed={borrowed!r}: it has no {inference}; use inference='influence'")
     if given.group is not None and (
@@ -177,8 +190,7 @@ def estimate(
             f"groups={given.calibration.groups!r}: a calibrator with groups goes with inference='influence', labels "
             "that correct and borrowed='spline' or 'balanced'; leave the other choice, or the groups, out"
         )
-    _, rows, fitted = given.parts
-    low, high = data.attrs["oracle_range"]
+    rows, fitted = given.rows, given.slice
     options = Options(
         inference=inference,
         correction="theta_aug" if correction == "horvitz_thompson" else correction,
@@ -186,8 +198,8 @@ def estimate(
         quantile="normal" if interval == "normal" else "t",
         power_tuned=power_tuned,
         borrowed=borrowed,
-        scale=(float(low), float(high)),
-        judge_range=(float(data.attrs["judge_range"][0]), float(data.attrs["judge_range"][1])),
+        scale=given.scale,
+        judge_range=given.judge_range,
         group=given.group,
     )
     lender = make_lender(rows, fitted, options)
@@ -202,7 +214,7 @@ def estimate(
     recorded |= given.calibration.recorded
     if given.group is not None:
         recorded["groups"] = given.calibration.groups
-    extra: dict[str, object] = {} if parts is None else parts_variables(parts)
+    extra: dict[str, object] = {}
     if inference == "bootstrap":
         recorded |= {"bootstrap": resampling.kind, "n_boot": resampling.n}
         recorded |= {} if resampling.n_min is None else {"n_min": resampling.n_min}
@@ -225,67 +237,14 @@ def estimate(
             "judge_p_value": judge.p_value,
             "judge_widening": judge.widening,
         }
-    return assemble(
-        data,
-        rows,
-        results,
-        estimator="direct",
-        options=recorded,
-        ci_prob=ci_prob,
-        rule=IntervalRule(
-            "wald" if interval == "normal" else interval,
-            rows.labelled & rows.evaluated if correction != "none" else None,
-            resampling.kind,
-        ),
-        decomposed=True,
-        extra=extra,
+    rule = IntervalRule(
+        "wald" if interval == "normal" else interval,
+        rows.labelled & rows.evaluated if correction != "none" else None,
+        resampling.kind,
     )
+    return Found(rows, results, recorded, rule, decomposed=True, extra=extra, splines=parts)
 
 
 def _usual_form(inference: str | Bootstrap, correction: str) -> str:
     """What a policy without labels of its own gets where nothing is asked for."""
     return "spline" if inference == "influence" and correction != "none" else "plug_in"
-
-
-def estimate_block(
-    block: Block,
-    *,
-    ci_prob: float,
-    rngs: Iterable[np.random.Generator] = (),
-    inference: str | Bootstrap = "influence",
-    correction: str = "theta_aug",
-    borrowed: str | None = None,
-    power_tuned: bool = True,
-    calibration: Calibration | None = None,
-    interval: str = "auto",
-) -> BlockEstimate | None:
-    """The same for many data sets at once; None for a choice that has no compiled form."""
-    drawn = isinstance(inference, Bootstrap)
-    if isinstance(inference, Bootstrap) and (
-        inference.kind != "percentile" or power_tuned or inference.n_min is not None
-    ):
-        return None
-    if drawn and borrowed not in (None, "plug_in"):
-        return None
-    if not drawn and inference not in ("influence", "cluster", "jackknife"):
-        return None
-    if correction not in ("theta_aug", "none", "tmle"):
-        return None
-    by_fold, targeted = inference == "jackknife", correction == "tmle"
-    if targeted and (drawn or by_fold):
-        return None
-    if by_fold and ((power_tuned and correction != "none") or borrowed not in (None, "plug_in")):
-        return None
-    if calibration not in (None, Calibration()):
-        return None
-    return direct_block(
-        block,
-        ci_prob=ci_prob,
-        correction=correction,
-        borrowed=borrowed or _usual_form(inference, correction),
-        tuned=power_tuned,
-        inference=inference if isinstance(inference, str) else "influence",
-        interval=interval,
-        n_boot=inference.n if isinstance(inference, Bootstrap) else 0,
-        rngs=rngs,
-    )

@@ -48,7 +48,8 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part
 from cje_core.checks import FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows
-from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.assemble import assemble
+from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, combine, effective_clusters, mean_part
 from cje_core.inference.sums import cluster_se, sum_by
@@ -84,24 +85,23 @@ def estimate(
     given = calibrated(data, calibration)
     data, rows, fitted = given.parts
     found = [probe_value(rows, fitted, p, tuned=tuned) for p in range(len(rows.policies))]
-    return assemble(
-        data,
+    options = {
+        "covariates": list(given.calibration.covariates),
+        "calibrator": fitted.mode,
+        "direction": given.calibration.direction,
+        "interval": interval,
+        "tuned": tuned,
+        **given.calibration.recorded,
+    }
+    made = Found(
         rows,
         [one.result for one in found],
-        estimator="direct_corrected",
-        options={
-            "covariates": list(given.calibration.covariates),
-            "calibrator": fitted.mode,
-            "direction": given.calibration.direction,
-            "interval": interval,
-            "tuned": tuned,
-            **given.calibration.recorded,
-        },
-        ci_prob=ci_prob,
-        rule=IntervalRule(interval, rows.probe),
+        options,
+        IntervalRule(interval, rows.probe),
         decomposed=True,
         extra={"lam": ("policy", [one.lam for one in found])},
     )
+    return assemble(data, made, estimator="direct_corrected", ci_prob=ci_prob)
 
 
 class ProbeValue(NamedTuple):

@@ -16,25 +16,14 @@ Examples
 [0.504, 0.667]
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import Rng
-from cje_core.data.arrays import unpack
-from cje_core.data.block import Block
-from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
-from cje_core.families.blocks.estimates import (
-    BlockEstimate,
-    Numbers,
-    assemble_block,
-    own_evidence,
-    own_mean,
-    own_status,
-    standard_error,
-)
+from cje_core.families.assemble import assemble
+from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine, mean_part
 
@@ -45,9 +34,14 @@ def estimate(
     data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each policy's value by the mean of its own labels; see the module and its package."""
-    del rng
-    rows = unpack(data)
-    results = []
+    found = find(calibrated(data), ci_prob=ci_prob, rng=rng, interval=interval)
+    return assemble(data, found, estimator="labels_only", ci_prob=ci_prob)
+
+
+def find(given: Calibrated, *, ci_prob: float, rng: Rng, interval: str = "auto") -> Found:
+    """The same on rows, before intervals."""
+    del ci_prob, rng
+    rows, results = given.rows, []
     for p in range(len(rows.policies)):
         index = np.flatnonzero((rows.policy == p) & rows.labelled & rows.evaluated)
         n_labelled = count_clusters(rows, index)
@@ -59,22 +53,5 @@ def estimate(
         value, part = mean_part(rows, index, label, rows.weight[index] / rows.label_prob[index])
         status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
         results.append(PolicyResult(status, "mean_label", "own", value, *combine([part], rows.cluster)))
-    return assemble(
-        data,
-        rows,
-        results,
-        estimator="labels_only",
-        options={"interval": interval},
-        ci_prob=ci_prob,
-        rule=IntervalRule(interval, rows.labelled & rows.evaluated),
-    )
-
-
-def estimate_block(
-    block: Block, *, ci_prob: float, rngs: Iterable[np.random.Generator] = (), interval: str = "auto"
-) -> BlockEstimate:
-    """The same for many data sets at once."""
-    del rngs
-    value, influence, df = own_mean(block)
-    numbers = Numbers(value, influence, standard_error(influence), df, own_status(block))
-    return assemble_block(block, numbers, ci_prob=ci_prob, kind=interval, evidence=own_evidence(block))
+    rule = IntervalRule(interval, rows.labelled & rows.evaluated)
+    return Found(rows, results, {"interval": interval}, rule)

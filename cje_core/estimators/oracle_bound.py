@@ -31,7 +31,8 @@ from cje_core.checks import Rng
 from cje_core.data import check_data
 from cje_core.data.arrays import Rows, unpack
 from cje_core.data.fields import LARGEST
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.assemble import assemble
+from cje_core.families.finish import Found, PolicyResult
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine, mean_part
 
@@ -53,7 +54,7 @@ def estimate(data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None) -> xr.
         rows = unpack(data.assign(judge=reward).assign_attrs(spread))
     for p in range(len(rows.policies)):
         results.append(efficient_value(rows, p) if known else PolicyResult(Status.NO_TRUTH, "none"))
-    return assemble(data, rows, results, estimator="oracle_bound", options={}, ci_prob=ci_prob)
+    return assemble(data, Found(rows, results, {}), estimator="oracle_bound", ci_prob=ci_prob)
 
 
 def efficient_value(rows: Rows, p: int) -> PolicyResult:

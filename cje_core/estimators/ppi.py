@@ -23,18 +23,13 @@ Examples
 [0.501, 0.674]
 """
 
-from collections.abc import Iterable
-
-import numpy as np
 import xarray as xr
 
-from cje_core.checks import Rng, one_of
-from cje_core.data.arrays import unpack
-from cje_core.data.block import Block
-from cje_core.families.assemble import IntervalRule, assemble
-from cje_core.families.blocks.estimates import BlockEstimate
-from cje_core.families.blocks.prediction_powered import powered_block
-from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
+from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.checks import Rng
+from cje_core.families.assemble import assemble
+from cje_core.families.finish import Found, IntervalRule
+from cje_core.families.prediction_powered import powered_means
 
 NEEDS = {"judge", "oracle"}
 
@@ -49,30 +44,16 @@ def estimate(
     quantile : {"t", "z"}
         Reference distribution of the interval.
     """
-    del rng
-    one_of(quantile, "quantile", QUANTILES)
-    rows = unpack(data)
-    score = oracle_units(data, rows.score)
-    results = [powered_mean(rows, p, score, 1.0, quantile=quantile)[0] for p in range(len(rows.policies))]
-    return assemble(
-        data,
-        rows,
-        results,
-        estimator="ppi",
-        options={"quantile": quantile, "interval": interval},
-        ci_prob=ci_prob,
-        rule=IntervalRule(interval, rows.labelled & rows.evaluated),
-    )
+    found = find(calibrated(data), ci_prob=ci_prob, rng=rng, quantile=quantile, interval=interval)
+    return assemble(data, found, estimator="ppi", ci_prob=ci_prob)
 
 
-def estimate_block(
-    block: Block,
-    *,
-    ci_prob: float,
-    rngs: Iterable[np.random.Generator] = (),
-    quantile: str = "t",
-    interval: str = "auto",
-) -> BlockEstimate | None:
-    """The same for many data sets at once; None for a choice that has no compiled form."""
-    del rngs
-    return powered_block(block, lam=1.0, ci_prob=ci_prob, interval=interval) if quantile == "t" else None
+def find(
+    given: Calibrated, *, ci_prob: float, rng: Rng, quantile: str = "t", interval: str = "auto"
+) -> Found:
+    """The same on rows, before intervals."""
+    del ci_prob, rng
+    results, _ = powered_means(given, 1.0, quantile=quantile)
+    rows = given.rows
+    rule = IntervalRule(interval, rows.labelled & rows.evaluated)
+    return Found(rows, results, {"quantile": quantile, "interval": interval}, rule)

@@ -22,18 +22,13 @@ Examples
 [0.505, 0.667]
 """
 
-from collections.abc import Iterable
-
-import numpy as np
 import xarray as xr
 
-from cje_core.checks import Rng, one_of
-from cje_core.data.arrays import unpack
-from cje_core.data.block import Block
-from cje_core.families.assemble import IntervalRule, assemble
-from cje_core.families.blocks.estimates import BlockEstimate
-from cje_core.families.blocks.prediction_powered import powered_block
-from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
+from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.checks import Rng
+from cje_core.families.assemble import assemble
+from cje_core.families.finish import Found, IntervalRule
+from cje_core.families.prediction_powered import powered_means
 
 NEEDS = {"judge", "oracle"}
 TUNING = ("tuned", "cross_fitted")
@@ -61,38 +56,24 @@ def estimate(
     -------
     And ``lam(policy)``, the (mean) lambda used.
     """
-    del rng
-    one_of(quantile, "quantile", QUANTILES)
-    if (lam not in TUNING) if isinstance(lam, str) else not 0 <= lam <= 1:
-        raise ValueError(f"lam={lam!r}: use one of {', '.join(TUNING)} or a number in [0, 1]")
-    rows = unpack(data)
-    score = oracle_units(data, rows.score)
-    pairs = [powered_mean(rows, p, score, lam, quantile=quantile) for p in range(len(rows.policies))]
-    results, used = zip(*pairs, strict=True)
-    return assemble(
-        data,
-        rows,
-        results,
-        estimator="ppi_plus_plus",
-        options={"quantile": quantile, "lam": lam, "interval": interval},
-        ci_prob=ci_prob,
-        rule=IntervalRule(interval, rows.labelled & rows.evaluated),
-        extra={"lam": ("policy", used)},
-    )
+    found = find(calibrated(data), ci_prob=ci_prob, rng=rng, quantile=quantile, lam=lam, interval=interval)
+    return assemble(data, found, estimator="ppi_plus_plus", ci_prob=ci_prob)
 
 
-def estimate_block(
-    block: Block,
+def find(
+    given: Calibrated,
     *,
     ci_prob: float,
-    rngs: Iterable[np.random.Generator] = (),
+    rng: Rng,
     quantile: str = "t",
     lam: str | float = "tuned",
     interval: str = "auto",
-) -> BlockEstimate | None:
-    """The same for many data sets at once; None for a choice that has no compiled form."""
-    del rngs
-    if quantile != "t" or (isinstance(lam, str) and lam != "tuned"):
-        return None
-    fixed = None if isinstance(lam, str) else float(lam)
-    return powered_block(block, lam=fixed, ci_prob=ci_prob, interval=interval)
+) -> Found:
+    """The same on rows, before intervals."""
+    del ci_prob, rng
+    if (lam not in TUNING) if isinstance(lam, str) else not 0 <= lam <= 1:
+        raise ValueError(f"lam={lam!r}: use one of {', '.join(TUNING)} or a number in [0, 1]")
+    rows, (results, used) = given.rows, powered_means(given, lam, quantile=quantile)
+    options = {"quantile": quantile, "lam": lam, "interval": interval}
+    rule = IntervalRule(interval, rows.labelled & rows.evaluated)
+    return Found(rows, results, options, rule, extra={"lam": ("policy", used)})

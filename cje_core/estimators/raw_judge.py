@@ -15,22 +15,13 @@ Examples
 [0.72, 0.76]
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import Rng
-from cje_core.data.arrays import unpack
-from cje_core.data.block import Block
-from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
-from cje_core.families.blocks.estimates import (
-    BlockEstimate,
-    Numbers,
-    assemble_block,
-    standard_error,
-    weighted_mean,
-)
+from cje_core.families.assemble import assemble
+from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.families.prediction_powered import oracle_units
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine, mean_part
@@ -42,10 +33,14 @@ def estimate(
     data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each policy's value by its mean judge score; see the module and its package."""
-    del rng
-    rows = unpack(data)
-    score = oracle_units(data, rows.score)
-    results = []
+    found = find(calibrated(data), ci_prob=ci_prob, rng=rng, interval=interval)
+    return assemble(data, found, estimator="raw_judge", ci_prob=ci_prob)
+
+
+def find(given: Calibrated, *, ci_prob: float, rng: Rng, interval: str = "auto") -> Found:
+    """The same on rows, before intervals."""
+    del ci_prob, rng
+    rows, results, score = given.rows, [], oracle_units(given)
     for p in range(len(rows.policies)):
         index = np.flatnonzero((rows.policy == p) & rows.evaluated)
         if len(index) == 0:
@@ -53,23 +48,4 @@ def estimate(
             continue
         value, part = mean_part(rows, index, score[index], rows.weight[index])
         results.append(PolicyResult(Status.OK, "mean_score", "judge", value, *combine([part], rows.cluster)))
-    return assemble(
-        data,
-        rows,
-        results,
-        estimator="raw_judge",
-        options={"interval": interval},
-        ci_prob=ci_prob,
-        rule=IntervalRule(interval),
-    )
-
-
-def estimate_block(
-    block: Block, *, ci_prob: float, rngs: Iterable[np.random.Generator] = (), interval: str = "auto"
-) -> BlockEstimate:
-    """The same for many data sets at once."""
-    del rngs
-    value, influence, df = weighted_mean(block.oracle_units, np.ones(block.score.shape))
-    status = np.zeros(value.shape, dtype=np.int64)
-    numbers = Numbers(value, influence, standard_error(influence), df, status)
-    return assemble_block(block, numbers, ci_prob=ci_prob, kind=interval)
+    return Found(rows, results, {"interval": interval}, IntervalRule(interval))

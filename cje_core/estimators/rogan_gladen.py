@@ -89,7 +89,8 @@ from scipy import special
 from cje_core.checks import FloatArray, Rng, one_of, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
-from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.assemble import assemble
+from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.families.misclassification import (
     ACCURACY,
     Proportion,
@@ -162,16 +163,9 @@ def estimate(
         extra[f"{name}_interval"] = (("policy", "ci_bound"), np.array(bounds)[:, k])
     if interval == "auto":
         extra |= _difference_parts(rows, shares, verdicts)
-    return assemble(
-        data,
-        rows,
-        results,
-        estimator="rogan_gladen",
-        options={"threshold": verdicts.threshold, "interval": interval},
-        ci_prob=ci_prob,
-        rule=IntervalRule(drawn=KIND[interval]),
-        extra=extra,
-    )
+    options = {"threshold": verdicts.threshold, "interval": interval}
+    made = Found(rows, results, options, IntervalRule(drawn=KIND[interval]), extra=extra)
+    return assemble(data, made, estimator="rogan_gladen", ci_prob=ci_prob)
 
 
 def sweep(

@@ -28,8 +28,9 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, one_of
-from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.assemble import assemble
 from cje_core.families.direct.fit import BORROWED
+from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.families.off_policy import (
     Along,
     Fact,
@@ -244,16 +245,10 @@ def run(
         "interval": interval,
         **given.calibration.recorded,
     }
-    return assemble(
-        data,
-        logs.rows,
-        results,
-        estimator=estimator,
-        options=shared | dict(method.options) | ({"outcome": list(method.outcome)} if method.outcome else {}),
-        ci_prob=ci_prob,
-        rule=IntervalRule(interval),
-        extra=_columns(facts) | {"estimand": method.estimand},
-    )
+    options = shared | dict(method.options) | ({"outcome": list(method.outcome)} if method.outcome else {})
+    extra = _columns(facts) | {"estimand": method.estimand}
+    made = Found(logs.rows, results, options, IntervalRule(interval), extra=extra)
+    return assemble(data, made, estimator=estimator, ci_prob=ci_prob)
 
 
 def policy_results(

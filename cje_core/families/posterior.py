@@ -18,8 +18,9 @@ from cje_core.calibration.informative import informative
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of, probability
 from cje_core.data.arrays import Rows
-from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.assemble import assemble
 from cje_core.families.direct.balance import supported
+from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.inference.estimate import Status, hdi
 from cje_core.inference.sums import sum_by
 
@@ -265,16 +266,9 @@ def to_estimate(
         results.append(
             PolicyResult(said, route[p], source, value, std_error=spread, draws=own, bounds=bounds)
         )
-    return assemble(
-        data,
-        setting.rows,
-        results,
-        estimator=estimator,
-        options=options,
-        ci_prob=ci_prob,
-        rule=IntervalRule(drawn=options["interval"]),
-        extra={"unlabelled_mass": ("policy", setting.unlabelled), **extra},
-    )
+    shown = {"unlabelled_mass": ("policy", setting.unlabelled), **extra}
+    found = Found(setting.rows, results, options, IntervalRule(drawn=options["interval"]), extra=shown)
+    return assemble(data, found, estimator=estimator, ci_prob=ci_prob)
 
 
 def trace(data: xr.Dataset, setting: Setting, draws: Draws) -> dict[str, tuple[Any, ...]]:

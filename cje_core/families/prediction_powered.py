@@ -7,22 +7,32 @@ unlabelled responses. Any lambda that does not look at the labels it corrects is
 from typing import NamedTuple
 
 import numpy as np
-import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, assign_folds, count_clusters
-from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows
-from cje_core.families.assemble import PolicyResult
+from cje_core.families.finish import PolicyResult
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, combine, mean_part
 
 QUANTILES = ("t", "z")
 
 
-def oracle_units(data: xr.Dataset, score: FloatArray) -> FloatArray:
-    """Judge scores mapped affinely from ``judge_range`` to ``oracle_range``."""
-    (low, high), (bottom, top) = data.attrs["judge_range"], data.attrs["oracle_range"]
-    return np.asarray(bottom + (score - low) / (high - low) * (top - bottom))
+def oracle_units(given: Calibrated) -> FloatArray:
+    """Judge score of each row, mapped affinely from ``judge_range`` to ``oracle_range``."""
+    (low, high), (bottom, top) = given.judge_range, given.scale
+    return np.asarray(bottom + (given.rows.score - low) / (high - low) * (top - bottom))
+
+
+def powered_means(
+    given: Calibrated, lam: str | float, *, quantile: str
+) -> tuple[list[PolicyResult], list[float]]:
+    """`powered_mean` of every policy, and the lambda of each."""
+    one_of(quantile, "quantile", QUANTILES)
+    rows, score = given.rows, oracle_units(given)
+    pairs = [powered_mean(rows, p, score, lam, quantile=quantile) for p in range(len(rows.policies))]
+    return [result for result, _ in pairs], [used for _, used in pairs]
 
 
 class Sets(NamedTuple):

@@ -19,7 +19,7 @@ import numpy as np
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.checks import FloatArray
 from cje_core.estimators import stacked_dr
-from cje_core.families.assemble import name_missing_spread
+from cje_core.families.finish import name_missing_spread
 from cje_core.families.off_policy_estimate import Method, error_parts, policy_results
 from cje_core.families.off_policy_logs import unpack_logs
 from cje_core.inference.estimate import Status

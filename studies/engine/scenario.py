@@ -16,6 +16,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.data.arrays import unpack, unpacked_once
 from cje_core.data.block import Block
 from cje_core.data.errors import DataError
+from cje_core.families.many import data_sets, estimate_each
 from cje_core.inference.pairs import Pairs, pair_errors
 from cje_core.streams import Cell, Level, Streams
 from cje_sim import scenarios
@@ -47,12 +48,11 @@ def replicates_of_scenario(
 ) -> list[Outcome]:
     """Replicates of the usual study: simulate the cell's `Setting`, run each method's estimator on the data.
 
-    Data that a `cje_core.data.block.Block` can hold are drawn into one, and estimators that have an ``estimate_block``
-    run on all replicates at once; the others run on one labelled data set after the other. The numbers are the same. A
-    method that raises on one data set spoils that method there; an exception in the simulator or on a block of several
-    is raised, and without `keep_exceptions` any is. A contrast has the interval of
-    `cje_core.inference.contrasts.contrasts` and the graver status of its two policies. The seconds of a method that
-    ran on a block are its share of the block's.
+    Data that a `cje_core.data.block.Block` can hold are drawn into one, and estimators that have a ``find`` run on its
+    arrays; the others run on one labelled data set after the other. The numbers are the same. A method that raises on
+    one data set spoils that method there; an exception in the simulator or on a block of several is raised, and without
+    `keep_exceptions` any is. A contrast has the interval of `cje_core.inference.contrasts.contrasts` and the graver
+    status of its two policies. The seconds of a method that ran on a block are its share of the block's.
     """
     setting = study.setting(study, cell)
     truth, pairs = _truth_and_pairs(study, setting)
@@ -88,10 +88,13 @@ def replicates_of_scenario(
         if name in setting.methods and not study.methods[name].package  # a peer's run is in `studies.referee`
     ]
     rest, everyone = [], slice(0, len(streams))
+    given = [] if block is None else data_sets(block)
+    for one in given if any(_shares(study, name) for _, name in chosen) else ():
+        _ = one.slice  # so that no method's time is that of the fit all share
     for m, name in chosen:
         done = False
         if block is not None:
-            on_block = partial(_on_block, study, name, block, setting.policies, streams, pairs)
+            on_block = partial(_on_block, study, name, given, setting.policies, streams, pairs)
             done = keep(everyone, m, name, on_block)
         if not done:
             rest.append((m, name))
@@ -134,21 +137,20 @@ def _nothing_yet(shape: tuple[int, ...]) -> list[npt.NDArray[Any]]:
 def _on_block(
     study: Study,
     name: str,
-    block: Block,
+    given: Sequence[Calibrated],
     policies: Sequence[str],
     streams: Sequence[Streams],
     pairs: npt.NDArray[np.intp],
 ) -> Sequence[Any] | None:
-    """Estimate, standard error, interval and status of all replicates; None without a compiled form."""
+    """Estimate, standard error, interval and status of all replicates; None where the estimator has no ``find``."""
     method = study.methods[name]
-    estimate = getattr(_estimator(method, name), "estimate_block", None)
-    if estimate is None or not set(method.options) <= set(inspect.signature(estimate).parameters):
+    find = getattr(_estimator(method, name), "find", None)
+    if find is None or not set(method.options) <= set(inspect.signature(find).parameters):
         return None
-    rngs = (s(name) for s in streams)  # made by those who draw
-    found = estimate(block, ci_prob=study.ci_prob, rngs=rngs, **method.options)
-    if found is None:
-        return None
-    place = np.array([block.policies.index(policy) for policy in policies], np.intp)
+    rngs = (s(name) for s in streams)
+    found = estimate_each(find, given, ci_prob=study.ci_prob, rngs=rngs, **method.options)
+    named = given[0].data["policy"].values.tolist()
+    place = np.array([named.index(policy) for policy in policies], np.intp)
     levels = [x[:, place] for x in (found.estimate, found.std_error, found.interval, found.status)]
     return _joined(levels, found.pairs(place[pairs[0]], place[pairs[1]], study.ci_prob), pairs)
 

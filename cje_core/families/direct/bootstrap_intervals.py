@@ -6,11 +6,11 @@ from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.calibration.two_stage import SplineRows, spline_rows
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
-from cje_core.families.assemble import PolicyResult
 from cje_core.families.direct.bootstrap import Bootstrap, bootstrap_direct, replicate_values
 from cje_core.families.direct.bootstrap_kernels import HAJEK, HORVITZ, LABEL_MEAN, PLUG_IN, TMLE
 from cje_core.families.direct.cells import DirectRows
 from cje_core.families.direct.fit import Options, PolicyFit, own_weight
+from cje_core.families.finish import PolicyResult
 from cje_core.inference.estimate import Status, bca, studentised
 from cje_core.inference.influence import acceleration
 

@@ -100,9 +100,9 @@ def expit(z):  # type: ignore[no-untyped-def]
 def fit_curve(x, y, weight, residual, terms):  # type: ignore[no-untyped-def]
     """Return intercept and slope, by Newton's steps from the mean label.
 
-    No step changes a log odds by more than 1. With steps that short the curvature changes by less than e on the way, so each one gains, from anywhere. Filled:
-    the residuals ``w (y - p)``, shape (m,), and the terms that add up to the curvature, ``w p (1 - p)`` times 1, x and
-    x^2, shape (3, m).
+    None changes a log odds by more than 1. With steps that short the curvature changes by less than e on the way, so
+    each one gains, from anywhere. Filled: the residuals ``w (y - p)``, shape (m,), and the terms that add up to the
+    curvature, ``w p (1 - p)`` times 1, x and x^2, shape (3, m).
     """
     mean = (weight * y).sum() / weight.sum()
     a, b, done = np.log(mean / (1.0 - mean)), 0.0, False

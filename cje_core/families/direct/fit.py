@@ -12,7 +12,6 @@ from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, hel
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, taken
-from cje_core.families.assemble import PolicyResult
 from cje_core.families.direct import spline
 from cje_core.families.direct.balance import (
     Lesson,
@@ -23,6 +22,7 @@ from cje_core.families.direct.balance import (
 )
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.families.direct.subgroups import shifts
+from cje_core.families.finish import PolicyResult
 from cje_core.families.fluctuation import targeted
 from cje_core.formulas.borrowed import Borrowed, value_limits
 from cje_core.inference.estimate import Status

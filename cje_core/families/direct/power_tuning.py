@@ -154,7 +154,9 @@ def tune(  # type: ignore[no-untyped-def]
     )  # fmt: skip
     if not np.isfinite(own_calibrated).all():
         calibrated[:], own_calibrated[:] = 0.0, 0.0
-    a, b, d, p, q, size = moments(of_responses, of_labels, curve, own_curve, calibrated, own_calibrated, target)
+    a, b, d, p, q, size = moments(
+        of_responses, of_labels, curve, own_curve, calibrated, own_calibrated, target
+    )
     alone = min(SHRINKAGE / n_effective, 1.0)
     u, v = simplex_weights(a, b, d, p, q, 1e-9 * size)
     one, other = (0.0, 1.0) if lent else (1.0, 0.0)
