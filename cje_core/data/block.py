@@ -7,11 +7,21 @@ judged and evaluated, prompts are their own clusters, and no label is a probe. L
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
+
+
+@lru_cache(maxsize=8)
+def prompt_names(n: int) -> tuple[npt.NDArray[np.str_], IntArray]:
+    """Names "0", "1", ... in their order, and what sorts them."""
+    names = np.arange(n).astype(str)
+    order = np.argsort(names)
+    return names[order], order
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +44,9 @@ class Block:
     def rows(self) -> Iterator[Rows]:
         """Each data set as `cje_core.data.arrays.unpack` lays out the labelled dataset of the same numbers."""
         _, n_policies, n = self.score.shape
-        names = np.arange(n).astype(str)
-        by_prompt, by_policy = np.argsort(names), np.argsort(np.array(self.policies))
-        policies, prompts = [self.policies[p] for p in by_policy], names[by_prompt]
+        prompts, by_prompt = prompt_names(n)
+        by_policy = np.argsort(np.array(self.policies))
+        policies = [self.policies[p] for p in by_policy]
         policy, prompt = np.repeat(np.arange(n_policies), n), np.tile(np.arange(n), n_policies)
         yes, one = np.ones(n_policies * n, dtype=bool), np.ones(n_policies * n)
         at = by_policy[:, None], by_prompt

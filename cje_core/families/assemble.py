@@ -9,7 +9,6 @@ import numpy.typing as npt
 import xarray as xr
 from xarray.indexes import PandasIndex
 
-from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows
 from cje_core.data.contract import KEPT, Same, index_of, policy_names
 from cje_core.families.finish import Found, finish, name_missing_spread

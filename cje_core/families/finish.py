@@ -143,14 +143,15 @@ def finish(found: Sequence[Found], ci_prob: float, scale: tuple[float, float]) -
     for r, row in enumerate(results):
         _put_given(out, r, row, rule, ci_prob, scale)
     out.kind[~np.isfinite(out.interval).all(axis=-1)] = "none"
-    held = {"clopper_pearson": ("effective",), "gamma": ("unseen_by", "unseen_weight", "skewness")}
-    rests_on = {
-        name: np.where(out.kind == kind, getattr(chosen.basis, name), np.nan)
-        for kind, names in held.items()
-        for name in names
-    }
-    unseen = np.where(out.kind == "gamma", chosen.unseen, np.nan)
-    return out._replace(basis=chosen.basis._replace(kind=out.kind, **rests_on), unseen=unseen)
+    counted, roomy = out.kind == "clopper_pearson", out.kind == "gamma"
+    basis = chosen.basis._replace(
+        kind=out.kind,
+        effective=np.where(counted, chosen.basis.effective, np.nan),
+        unseen_by=np.where(roomy, chosen.basis.unseen_by, np.nan),
+        unseen_weight=np.where(roomy, chosen.basis.unseen_weight, np.nan),
+        skewness=np.where(roomy, chosen.basis.skewness, np.nan),
+    )
+    return out._replace(basis=basis, unseen=np.where(roomy, chosen.unseen, np.nan))
 
 
 def _evidence(

@@ -80,6 +80,7 @@ weight of .05 for crowded labels would make that 1.15, but covers 10% drops amon
 would cover drops that nothing announces, extreme order statistics or betting, costs 2 to 5 times the width.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -87,11 +88,12 @@ import numpy.typing as npt
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import BoolArray, FloatArray
-from cje_core.data.arrays import Rows
+from cje_core.compiled import Kernel
+from cje_core.data.arrays import Rows, taken
 from cje_core.formulas.proportions import charged
 from cje_core.formulas.room import crowding, share_beyond, unseen_weight
 from cje_core.inference.estimate import wald
-from cje_core.inference.influence import mean_of_rows
+from cje_core.inference.influence import mean_and_moves, mean_of_rows
 from cje_core.inference.limits import Basis, unseen_bound, value_limits
 
 INTERVALS = ("auto", "wald", "logit", "clopper_pearson")
@@ -187,32 +189,41 @@ def bounds(
 
 def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float]) -> Evidence:
     """What the labels of policy p among the rows `behind` say; `NOTHING` where they are too few to count."""
-    own = np.flatnonzero(behind)
-    own = own[rows.policy[own] == p]
+    mine = rows.policy == p
+    own = np.flatnonzero(behind & mine)
     clusters = count_clusters(rows, own)
     if clusters < MIN_LABELLED_CLUSTERS:
         return NOTHING
     label = rows.label[own]
-    binary = bool(((label == scale[0]) | (label == scale[1])).all())
-    graded = NOTHING
-    if not binary:
-        all_own = (rows.policy == p) & rows.evaluated
-        beyond = 0.0  # where all that there is are labels
-        if all_own.any():
-            beyond = share_beyond.function(rows.score[all_own], rows.weight[all_own], rows.score[own])
-        weight, crowd = unseen_weight.function(label, beyond, *scale), crowding.function(label, *scale)
-        graded = NOTHING._replace(clusters=clusters, there=True, unseen_weight=weight, crowding=crowd)
-        if crowd == 0:  # then the error of the labels' mean is not asked for
-            return graded
     prob = np.where(rows.labelled[own], rows.label_prob[own], 1.0)  # probes have none
     by_label = mean_of_rows(rows, own, rows.weight[own] / prob)
-    mean, moves = by_label.by_cluster(label)
-    std_error = float(np.sqrt((moves**2).sum())) / by_label.n
-    if not binary:
-        return graded._replace(std_error=std_error)
-    return weigh_evidence(
-        True, bool(np.ptp(label) == 0), mean, std_error, by_label.effective - 1, clusters, scale
+    all_own = np.flatnonzero(mine & rows.evaluated)
+    binary, mean, variance, unseen, crowd = look_at_labels(
+        by_label, label, rows.score[own], taken(rows.score, all_own), taken(rows.weight, all_own), *scale
     )
+    std_error = math.sqrt(variance) / by_label.n
+    if binary:
+        return weigh_evidence(
+            True, bool(np.ptp(label) == 0), mean, std_error, by_label.effective - 1, clusters, scale
+        )
+    found = NOTHING._replace(clusters=clusters, there=True, unseen_weight=unseen, crowding=crowd)
+    return found._replace(std_error=std_error) if crowd else found  # otherwise nobody asks for it
+
+
+@Kernel
+def look_at_labels(by_label, label, own_score, score, weight, low, high):  # type: ignore[no-untyped-def]
+    """Return whether all labels are at the ends of the scale, their mean, the sum of squares of its influence by
+    cluster, and what `cje_core.formulas.room` says of graded ones.
+    """
+    binary = ((label == low) | (label == high)).all()
+    moves, variance = np.empty(by_label.n_clusters), 0.0
+    mean = mean_and_moves(by_label, label, by_label.cluster, moves)
+    for g in range(len(moves)):
+        variance += moves[g] ** 2
+    if binary:
+        return binary, mean, variance, 0.0, 0.0
+    beyond = share_beyond(score, weight, own_score) if len(score) else 0.0  # where all that there is are labels
+    return binary, mean, variance, unseen_weight(label, beyond, low, high), crowding(label, low, high)
 
 
 def weigh_evidence(

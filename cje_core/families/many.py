@@ -5,6 +5,7 @@ and intervals and differences of all are computed at once.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,9 +95,17 @@ def data_sets(block: Block) -> list[Calibrated]:
     >>> len(data_sets(block))
     2
     """
-    ranges = {"judge_range": list(block.judge_range), "oracle_range": list(block.oracle_range)}
-    header = xr.Dataset(coords={"policy": list(block.policies)}, attrs=ranges)
+    header = _header(block.policies, block.judge_range, block.oracle_range)
     return [calibrated(header, rows=rows) for rows in block.rows()]
+
+
+@cache  # a study asks for the same few, thousands of times
+def _header(
+    policies: tuple[str, ...], judge_range: tuple[float, float], oracle_range: tuple[float, float]
+) -> xr.Dataset:
+    """Names and ranges, what else than rows estimators ask for."""
+    ranges = {"judge_range": list(judge_range), "oracle_range": list(oracle_range)}
+    return xr.Dataset(coords={"policy": list(policies)}, attrs=ranges)
 
 
 def estimate_each(

@@ -20,7 +20,7 @@ from cje_core.compiled import Kernel
 from cje_core.data.arrays import Rows, taken
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.inference.limits import basis_of, value_limits
-from cje_core.inference.sums import cluster_se, cluster_sums, counts_up, sum_by
+from cje_core.inference.sums import cluster_sums, sum_by
 
 REFERENCE = 0.975  # level of the t quantile at which degrees of freedom are capped
 BAND_DRAWS = 50_000  # Monte Carlo draws of the largest studentised error: its quantile is good to about 0.4%
@@ -116,29 +116,27 @@ def mean_over(
     theirs, so that sums of squares and of products over rows are those over units.
     """
     n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
-    of_row, share, scale = np.empty_like(unit), np.empty(len(unit)), np.empty(len(unit))
-    size = np.empty(0) if count is None else count
-    effective = weigh_rows(unit, weight, cluster, size, n_clusters, of_row, share, scale)
-    factor, df = _correction(effective)
-    scale *= len(cluster) * factor
-    return MeanOver(unit, of_row, share, scale, len(cluster), n_clusters, effective, df)
+    return weigh_rows(unit, weight, cluster, np.empty(0) if count is None else count, n_clusters)  # type: ignore[no-any-return]
 
 
 @Kernel
-def weigh_rows(unit, weight, cluster, count, n_clusters, of_row, share, scale):  # type: ignore[no-untyped-def]
-    """Return the clusters behind a mean; filled per row: its cluster, its share, and that by ``1 / sqrt(count)``."""
-    total, mass = 0.0, np.zeros(n_clusters)
+def weigh_rows(unit, weight, cluster, count, n_clusters):  # type: ignore[no-untyped-def]
+    """`mean_over`; without a ``count`` each row stands for itself."""
+    n_rows, total, mass = len(weight), weight.sum(), np.zeros(n_clusters)
+    of_row, share, scale = np.empty_like(unit), np.empty(n_rows), np.empty(n_rows)
     size = np.ones(n_clusters if len(count) else 0)
-    for i in range(len(weight)):
-        total += weight[i]
-    for i in range(len(weight)):
+    for i in range(n_rows):
         share[i], of_row[i] = weight[i] / total, cluster[unit[i]]
         mass[of_row[i]] += share[i]
         scale[i] = share[i]
         if len(count):
             size[of_row[i]] = count[i]
             scale[i] /= np.sqrt(count[i])
-    return clusters_behind(mass, size)
+    effective = clusters_behind(mass, size)
+    factor, df = correction(effective)
+    for i in range(n_rows):
+        scale[i] *= len(cluster) * factor
+    return MeanOver(unit, of_row, share, scale, len(cluster), n_clusters, effective, df)
 
 
 @Kernel
@@ -220,17 +218,18 @@ def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) ->
     Part
         NaN influence when fewer than two effective clusters carry it: one cluster says nothing about spread.
     """
-    factor, df = _correction(effective_clusters(leverage, cluster))
+    factor, df = correction(effective_clusters(leverage, cluster))
     return Part(influence * factor if factor > 0 else np.full(influence.shape, factor), df)
 
 
-def _correction(effective: float) -> tuple[float, float]:
+@Kernel
+def correction(effective):  # type: ignore[no-untyped-def]
     """Small-sample factor of an influence, and degrees of freedom; NaN where one cluster tells nothing of a spread."""
     if effective == 0:  # this source does not act: no influence, and nothing to estimate
         return 0.0, np.inf
     if effective < 1 + 1e-9:
         return np.nan, np.nan
-    return math.sqrt(cr1_factor(effective)), effective - 1
+    return np.sqrt(effective / (effective - 1)), effective - 1
 
 
 def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float, float]:
@@ -256,15 +255,28 @@ def combine_errors(
     parts: Sequence[Part], cluster: IntArray
 ) -> tuple[FloatArray, float, tuple[float, ...], float]:
     """`combine` with the standard error of each part by itself before the degrees of freedom."""
-    code = None if counts_up(cluster, len(cluster)) else cluster  # looked at once
-    errors = tuple(float(cluster_se(part.influence, code)) for part in parts)
-    df = pooled_df_of_one([error**2 for error in errors], [part.df for part in parts])
-    if len(parts) == 1:
-        return parts[0].influence, errors[0], errors, df
-    total = parts[0].influence + parts[1].influence
-    for part in parts[2:]:
-        total += part.influence
-    return total, float(cluster_se(total, code)), errors, df
+    total, errors = add_parts(tuple(part.influence for part in parts), cluster)
+    whole, *each = errors.tolist()
+    return total, whole, tuple(each), pooled_df_of_one([error**2 for error in each], [part.df for part in parts])
+
+
+@Kernel
+def add_parts(parts, cluster):  # type: ignore[no-untyped-def]
+    """Return the sum of influences, shape (n,), and the standard errors of the sum and of each part, by cluster."""
+    n, n_parts = len(cluster), len(parts)
+    sums, errors = np.zeros((n_parts + 1, cluster.max() + 1)), np.zeros(n_parts + 1)
+    total = np.zeros(n)
+    for k in range(n_parts):
+        for i in range(n):
+            total[i] += parts[k][i]
+            sums[k + 1, cluster[i]] += parts[k][i]
+    for i in range(n):
+        sums[0, cluster[i]] += total[i]
+    for k in range(n_parts + 1):
+        for g in range(sums.shape[1]):
+            errors[k] += sums[k, g] ** 2
+        errors[k] = np.sqrt(errors[k]) / n
+    return total, errors
 
 
 def pooled_df(variance: npt.ArrayLike, df: npt.ArrayLike) -> FloatArray:

@@ -7,8 +7,8 @@ import numpy as np
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray
-from cje_core.inference.influence import effective_clusters
-from cje_core.inference.sums import gapless, sum_by
+from cje_core.compiled import Kernel
+from cje_core.inference.sums import gapless
 
 MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
 SAME_WEIGHT = 1e-9  # relative
@@ -74,23 +74,11 @@ def rank_test(
     code, n_clusters = gapless(cluster)
     if n_clusters < 3 or (score == score[0]).all() or (label == label[0]).all():
         return RankTest(np.nan, 1.0, 0.0)
-    # probabilities that differ by rounding alone are equal
-    equal = weight is None or np.ptp(weight) <= SAME_WEIGHT * weight.mean()
-    w = None if weight is None or equal else weight / weight.mean()
-    x, y = (_standardised(_mid_ranks(values, w), w) for values in (score, label))
-    rho = min(max(_mean(x * y, w), -1.0), 1.0)
-    rows = float(len(x))
-    if w is not None:
-        t, rows = _weighted_t(x, y, w, rho, code, n_clusters)
-        if rows < MIN_EFFECTIVE:
-            return RankTest(np.nan, 1.0, 0.0)
-    else:
-        if n_clusters < len(x):
-            terms = x * (y - rho * x)
-            spread = float((terms**2).sum())
-            between = float((sum_by(code, terms, n_clusters) ** 2).sum()) * n_clusters / (n_clusters - 1)
-            rows = len(x) * spread / between if spread > 1e-12 * len(x) else float(n_clusters)
-        t = rho * math.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300))
+    rho, t, rows = rank_statistic(
+        *_coded(score, label, weight), np.arange(n_clusters) if code is None else code, n_clusters, np.empty(len(label))
+    )
+    if np.isnan(rho):
+        return RankTest(np.nan, 1.0, 0.0)
     df = max(min(rows, n_clusters) - 2.0, 1.0)
     p_value = float(special.stdtr(df, -t))
     least = 1.0 / math.factorial(n_clusters) if n_clusters < 170 else LEAST
@@ -107,36 +95,80 @@ def rank_moves(
     >>> rank_moves(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).round(3).tolist()
     [0.75, 0.0, -0.75]
     """
-    w = None if weight is None else weight / weight.mean()
-    x, y = (_standardised(_mid_ranks(values, w), w) for values in (score, label))
-    moves = x * (y - _mean(x * y, w) * x)
-    return np.asarray(moves if w is None else w * moves)
+    moves = np.empty(len(label))
+    rank_statistic(*_coded(score, label, weight), np.arange(len(label)), len(label), moves)
+    return moves
 
 
-def _weighted_t(
-    x: FloatArray, y: FloatArray, weight: FloatArray, rho: float, code: IntArray | None, n_clusters: int
-) -> tuple[float, float]:
-    """The statistic t under unequal weights of mean one, and the effective number of clusters behind it."""
-    m = len(x)
-    alone = np.minimum(weight * (1 + x**2) / m, MAX_LEVERAGE)
-    residuals = ((y - rho * x) / (1 - alone), y / (1 - np.minimum(weight / m, MAX_LEVERAGE)) ** 2)
-    variance = max(float((sum_by(code, weight * x * e, n_clusters) ** 2).sum()) for e in residuals)
-    effective = effective_clusters(sum_by(code, np.abs(weight * x), n_clusters), np.arange(n_clusters))
-    return m * rho / math.sqrt(max(variance, 1e-300)), effective
+def _coded(
+    score: FloatArray | IntArray, label: FloatArray, weight: FloatArray | None
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Codes of scores and of labels in their order, and the weights."""
+    at, label_at = (
+        np.unique(values, return_inverse=True)[1] if values.dtype.kind == "f" else values.astype(np.intp)
+        for values in (score, label)
+    )
+    return at, label_at, np.ones(len(label)) if weight is None else weight
 
 
-def _mid_ranks(values: FloatArray | IntArray, weight: FloatArray | None) -> FloatArray:
-    """Weight below each value, plus half of the weight tied with it; integers are codes of values in order."""
-    code = np.unique(values, return_inverse=True)[1] if values.dtype.kind == "f" else values.astype(np.intp)
-    tied = np.bincount(code, weights=weight)
-    return np.asarray((np.cumsum(tied) - tied / 2)[code])
+@Kernel
+def rank_statistic(at, label_at, weight, cluster, n_clusters, moves):  # type: ignore[no-untyped-def]
+    """Return Spearman's rho, its t statistic and the rows behind it, for codes of scores and labels; see `rank_test`.
+
+    Filled: how far each row moves rho, see `rank_moves`. NaN where too few effective clusters have unequal weights.
+    """
+    m, mean_weight = len(at), weight.mean()
+    equal = weight.max() - weight.min() <= SAME_WEIGHT * mean_weight
+    w = np.ones(m) if equal else weight / mean_weight
+    x, y = standard_ranks(at, w), standard_ranks(label_at, w)
+    rho = 0.0
+    for j in range(m):
+        rho += w[j] * x[j] * y[j]
+    rho = min(max(rho / m, -1.0), 1.0)
+    sums, largest = np.zeros((3, n_clusters)), 0.0
+    for j in range(m):
+        moves[j] = w[j] * x[j] * (y[j] - rho * x[j])
+        alone = 0.0 if equal else min(w[j] * (1 + x[j] ** 2) / m, MAX_LEVERAGE)
+        free = 1.0 if equal else 1 - min(w[j] / m, MAX_LEVERAGE)
+        sums[0, cluster[j]] += moves[j] / (1 - alone)
+        sums[1, cluster[j]] += w[j] * x[j] * y[j] / free**2
+        sums[2, cluster[j]] += abs(w[j] * x[j])
+        largest += moves[j] ** 2
+    apart, lost, behind, fourth = 0.0, 0.0, 0.0, 0.0
+    for g in range(n_clusters):
+        apart += sums[0, g] ** 2
+        lost += sums[1, g] ** 2
+        behind += sums[2, g] ** 2
+        fourth += sums[2, g] ** 4
+    if equal:
+        rows = float(m)
+        if n_clusters < m:
+            between = apart * n_clusters / (n_clusters - 1)
+            rows = m * largest / between if largest > 1e-12 * m else float(n_clusters)
+        return rho, rho * np.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300)), rows
+    rows = behind**2 / fourth
+    if rows < MIN_EFFECTIVE:
+        return np.nan, np.nan, rows
+    return rho, m * rho / np.sqrt(max(apart, lost, 1e-300)), rows
 
 
-def _standardised(values: FloatArray, weight: FloatArray | None) -> FloatArray:
-    """Values of mean zero and variance one under weights of mean one."""
-    centred = values - _mean(values, weight)
-    return np.asarray(centred / math.sqrt(_mean(centred**2, weight)))
+@Kernel
+def standard_ranks(code, weight):  # type: ignore[no-untyped-def]
+    """Weight below each value plus half of the weight tied with it, of mean zero and variance one.
 
-
-def _mean(values: FloatArray, weight: FloatArray | None) -> float:
-    return float((values if weight is None else weight * values).mean())
+    The values are numbered in their order; the weights are of mean one.
+    """
+    m, n_codes = len(code), code.max() + 1
+    below = np.zeros(n_codes + 1)
+    for j in range(m):
+        below[code[j] + 1] += weight[j]
+    for c in range(n_codes):
+        below[c + 1] += below[c]
+    rank, mean, variance = np.empty(m), 0.0, 0.0
+    for j in range(m):
+        rank[j] = (below[code[j]] + below[code[j] + 1]) / 2
+        mean += weight[j] * rank[j]
+    for j in range(m):
+        rank[j] -= mean / m
+        variance += weight[j] * rank[j] ** 2
+    return rank / np.sqrt(variance / m)

@@ -142,6 +142,7 @@ def _shared(rows: Rows, lender: Lender, own: IntArray) -> FloatArray:
 
     The same labels stand behind both values of a difference. Told by two kinds of residual they would not cancel.
     """
+    assert lender.lesson is not None  # plans are made for what the labels' residuals lend
     noise = np.zeros(len(rows.policy))
     noise[rows.teaches] = lender.lesson.noise
     weight = own_weight(rows, own)

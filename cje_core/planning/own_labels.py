@@ -52,8 +52,10 @@ def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
             continue
         index = np.flatnonzero((rows.policy == p) & rows.evaluated)
         weight = rows.weight[index]
-        balance = balancing_weights(pilot.lender.lesson, rows.z[index], weight / weight.sum())
-        values = np.stack([fitted.label, pilot.lender.lesson.residual])
+        lesson = pilot.lender.lesson
+        assert lesson is not None
+        balance = balancing_weights(lesson, rows.z[index], weight / weight.sum())
+        values = np.stack([fitted.label, lesson.residual])
         squared = (values - (balance * values).sum(axis=1, keepdims=True)) ** 2
         whole, left = (balance * squared).sum(axis=1)
         if whole <= 0 or left <= 0:  # weights below zero: the policy lies beside most labels

@@ -58,14 +58,14 @@ class Options(NamedTuple):
 
 
 class Lender(NamedTuple):
-    """What the slice lends to policies without labels of their own, and whether it may."""
+    """What the slice lends to policies without labels of their own, and whether it may: by a curve or by a lesson."""
 
     judge: Informative
-    lesson: Lesson
+    reach: FloatArray  # (m, 1 + features): Z of the labels that lend
+    n_clusters: int  # of these labels
+    lesson: Lesson | None = None  # None where the curve lends
     shift: FloatArray | None = None  # (prompts,) of the calibrator in each prompt's group
-    taught: spline.Taught | None = (
-        None  # the curve of the spline posterior, where that is asked for and defined
-    )
+    taught: spline.Taught | None = None  # the curve of the spline posterior, where that is asked for and defined
 
 
 class Prediction(NamedTuple):
@@ -96,21 +96,21 @@ def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | N
     if all(corrects(rows, p, options.correction)[1] for p in range(len(rows.policies))):
         return None
     judge, group = informative(rows, fitted), options.group
+    lent = Lender(judge, fitted.z, int(np.count_nonzero(np.bincount(rows.cluster[fitted.prompt]))))
     if group is None:
-        curve = None
         if options.borrowed == "spline" and judge.informative and spline.is_defined(rows, fitted):
-            curve = spline.teach(rows, fitted, options.judge_range, options.scale)
-        return Lender(judge, make_lesson(rows, fitted), taught=curve)
+            return lent._replace(taught=spline.teach(rows, fitted, options.judge_range, options.scale))
+        return lent._replace(lesson=make_lesson(rows, fitted))
     of_label, asked = group[fitted.prompt], np.unique(group[rows.prompt[rows.evaluated]])
     if len(asked) == 1:
         within = of_label == asked[0]
-        enough = len(np.unique(rows.cluster[fitted.prompt[within]])) >= MIN_LABELLED_CLUSTERS
-        if not enough:
-            return Lender(judge, make_lesson(rows, fitted)._replace(n_clusters=0))
-        return Lender(judge, make_lesson(rows, fitted, within))
+        n_clusters = len(np.unique(rows.cluster[fitted.prompt[within]]))
+        if n_clusters < MIN_LABELLED_CLUSTERS:
+            return lent._replace(n_clusters=0, lesson=make_lesson(rows, fitted))
+        return Lender(judge, fitted.z[within], n_clusters, make_lesson(rows, fitted, within))
     residual = fitted.label - held_out(fitted, fitted.z, fitted.prompt)
     by_prompt, shift = shifts(rows, fitted.fold, group, fitted.prompt, residual, fitted.weight)
-    return Lender(judge, make_lesson(rows, fitted, shift=shift), by_prompt)
+    return lent._replace(lesson=make_lesson(rows, fitted, shift=shift), shift=by_prompt)
 
 
 def corrects(rows: Rows, p: int, correction: str = "theta_aug") -> tuple[IntArray, bool]:
@@ -275,6 +275,7 @@ def borrowed_residual(
     if borrowed == "one_step":
         shift, part = density_ratio_residual(rows, fitted, z, share)
     else:
+        assert lender.lesson is not None
         shift, part = balanced_residual(rows, fitted, lender.lesson, z, share, lender.judge)
     return (Status.LOW_SUPPORT if np.isnan(part.df) else None), shift, part
 
@@ -287,10 +288,8 @@ def refusal(
         return Status.UNINFORMATIVE_JUDGE
     # the covariates count where the value rests on them: in the balance, and in a calibrator that sees them
     n_used = 1 if borrowed == "one_step" and fitted.mode == "monotone" else z.shape[1]
-    lesson = lender.lesson
-    taught = fitted.z[lesson.weight > 0, :n_used]
-    enough = lesson.n_clusters >= MIN_LABELLED_CLUSTERS
-    if not (enough and supported(taught, lesson.n_clusters, z[:, :n_used], share)):
+    enough = lender.n_clusters >= MIN_LABELLED_CLUSTERS
+    if not (enough and supported(lender.reach[:, :n_used], lender.n_clusters, z[:, :n_used], share)):
         return Status.LOW_SUPPORT
     return None
 
