@@ -61,7 +61,7 @@ def test_every_public_function_shows_an_example_that_calls_it():
 
 def test_a_function_without_an_example_is_seen():
     module = importlib.import_module("cje_core.estimators.direct")
-    assert example(module, "estimate") and not example(module, "estimate_block")
+    assert example(module, "estimate") and not example(module, "find")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_names_inside_are_not_public():
     dotted = {found.dotted for found in names()}
     assert not dotted & {
         "cje_core.families.direct.fit.fit_policy",
-        "cje_core.estimators.direct.estimate_block",
+        "cje_core.estimators.direct.find",
     }
 
 

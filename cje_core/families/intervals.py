@@ -222,7 +222,9 @@ def look_at_labels(by_label, label, own_score, score, weight, low, high):  # typ
         variance += moves[g] ** 2
     if binary:
         return binary, mean, variance, 0.0, 0.0
-    beyond = share_beyond(score, weight, own_score) if len(score) else 0.0  # where all that there is are labels
+    beyond = (
+        share_beyond(score, weight, own_score) if len(score) else 0.0
+    )  # where all that there is are labels
     return binary, mean, variance, unseen_weight(label, beyond, low, high), crowding(label, low, high)
 
 

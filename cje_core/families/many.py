@@ -85,8 +85,10 @@ def _put_spline(
     pairs.p_value[r, chosen] = pairs.probability[r, chosen] = np.nan
 
 
-def data_sets(block: Block) -> list[Calibrated]:
+def data_sets(block: Block, *, fitted: bool = False) -> list[Calibrated]:
     """The data sets of a block, for `estimate_each`: each calibrates its judge once, for all estimators.
+
+    Where they are not `fitted` here the first estimator that asks for it fits the calibrator.
 
     Examples
     --------
@@ -96,7 +98,10 @@ def data_sets(block: Block) -> list[Calibrated]:
     2
     """
     header = _header(block.policies, block.judge_range, block.oracle_range)
-    return [calibrated(header, rows=rows) for rows in block.rows()]
+    found = [calibrated(header, rows=rows) for rows in block.rows()]
+    for one in found if fitted else ():
+        _ = one.slice
+    return found
 
 
 @cache  # a study asks for the same few, thousands of times

@@ -257,7 +257,12 @@ def combine_errors(
     """`combine` with the standard error of each part by itself before the degrees of freedom."""
     total, errors = add_parts(tuple(part.influence for part in parts), cluster)
     whole, *each = errors.tolist()
-    return total, whole, tuple(each), pooled_df_of_one([error**2 for error in each], [part.df for part in parts])
+    return (
+        total,
+        whole,
+        tuple(each),
+        pooled_df_of_one([error**2 for error in each], [part.df for part in parts]),
+    )
 
 
 @Kernel

@@ -75,7 +75,10 @@ def rank_test(
     if n_clusters < 3 or (score == score[0]).all() or (label == label[0]).all():
         return RankTest(np.nan, 1.0, 0.0)
     rho, t, rows = rank_statistic(
-        *_coded(score, label, weight), np.arange(n_clusters) if code is None else code, n_clusters, np.empty(len(label))
+        *_coded(score, label, weight),
+        np.arange(n_clusters) if code is None else code,
+        n_clusters,
+        np.empty(len(label)),
     )
     if np.isnan(rho):
         return RankTest(np.nan, 1.0, 0.0)

@@ -88,9 +88,9 @@ def replicates_of_scenario(
         if name in setting.methods and not study.methods[name].package  # a peer's run is in `studies.referee`
     ]
     rest, everyone = [], slice(0, len(streams))
-    given = [] if block is None else data_sets(block)
-    for one in given if any(_shares(study, name) for _, name in chosen) else ():
-        _ = one.slice  # so that no method's time is that of the fit all share
+    # fitted so that no method's time is that of the fit all share
+    shared_fit = any(_shares(study, name) for _, name in chosen)
+    given = [] if block is None else data_sets(block, fitted=shared_fit)
     for m, name in chosen:
         done = False
         if block is not None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import toy_study
 
-from cje_core.families.blocks.estimates import BlockEstimate
+from cje_core.families.many import BlockEstimate
 from cje_core.streams import Streams, streams_of
 from studies.engine import scenario
 from studies.engine.blocks import Block, write_block
@@ -104,11 +104,8 @@ def test_streams_of_a_block_take_less_than_half_the_time():
     assert together < 0.5 * alone  # a quarter is measured
 
 
-def test_compiled_forms_on_a_block(tmp_path, monkeypatch):
-    clock, load, world_of = Clock(), scenario._estimator, scenario.world_of
-
-    def estimator(method, name):
-        return SimpleNamespace(estimate_block=clock(load(method, name).estimate_block))
+def test_estimators_on_a_block(tmp_path, monkeypatch):
+    clock, world_of = Clock(), scenario.world_of
 
     def world(name):
         simulate = SimpleNamespace(block=clock(world_of(name).simulate.block))
@@ -116,7 +113,8 @@ def test_compiled_forms_on_a_block(tmp_path, monkeypatch):
 
     # the limits of a difference are the estimate's work, not the engine's
     monkeypatch.setattr(BlockEstimate, "pairs", clock(BlockEstimate.pairs))
-    monkeypatch.setattr(scenario, "_estimator", estimator)
+    for name in ("data_sets", "estimate_each"):
+        monkeypatch.setattr(scenario, name, clock(getattr(scenario, name)))
     monkeypatch.setattr(scenario, "world_of", world)
     names = ("raw_judge", "labels_only", "direct")
     study = replace(

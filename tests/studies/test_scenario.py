@@ -38,12 +38,12 @@ def test_replicates_do_not_depend_on_those_beside_them():
     assert np.isfinite(whole.arrays["seconds"]).all()
 
 
-def test_an_error_in_a_compiled_form_is_that_methods_in_every_replicate(monkeypatch):
+def test_an_error_on_a_block_is_that_methods_in_every_replicate(monkeypatch):
     def broken(*_, **__):
         raise ArithmeticError("planted")
 
     sound = block(0, 3)
-    monkeypatch.setattr(direct, "estimate_block", broken)
+    monkeypatch.setattr(direct, "find", broken)
     monkeypatch.setattr(direct, "estimate", broken)
     found = block(0, 3)
     names = list(study().methods)

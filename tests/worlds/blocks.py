@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cje_core.data.block import Block
+from cje_core.families.many import data_sets, estimate_each
 
 
 def stack(data_sets):
@@ -27,3 +28,9 @@ def fewer(block, m, rng):
         at = rng.permutation(np.flatnonzero(np.isfinite(held)))[:m]
         kept.flat[at] = held.flat[at]
     return replace(block, label=label, label_prob=np.where(block.label_prob > 0, m / label.shape[2], 0.0))
+
+
+def on_block(module, block, *, ci_prob=0.95, rngs=None, **options):
+    """What an estimator finds on each data set of a block."""
+    drawn = [None] * len(block.score) if rngs is None else rngs
+    return estimate_each(module.find, data_sets(block), ci_prob=ci_prob, rngs=drawn, **options)

@@ -63,9 +63,11 @@ class Lender(NamedTuple):
     judge: Informative
     reach: FloatArray  # (m, 1 + features): Z of the labels that lend
     n_clusters: int  # of these labels
-    lesson: Lesson | None = None  # None where the curve lends
+    lesson: Lesson | None = None  # None where the curve lends, or nothing may be lent
     shift: FloatArray | None = None  # (prompts,) of the calibrator in each prompt's group
-    taught: spline.Taught | None = None  # the curve of the spline posterior, where that is asked for and defined
+    taught: spline.Taught | None = (
+        None  # the curve of the spline posterior, where that is asked for and defined
+    )
 
 
 class Prediction(NamedTuple):
@@ -98,7 +100,9 @@ def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | N
     judge, group = informative(rows, fitted), options.group
     lent = Lender(judge, fitted.z, int(np.count_nonzero(np.bincount(rows.cluster[fitted.prompt]))))
     if group is None:
-        if options.borrowed == "spline" and judge.informative and spline.is_defined(rows, fitted):
+        if options.borrowed == "spline" and not judge.informative:
+            return lent  # nothing, then
+        if options.borrowed == "spline" and spline.is_defined(rows, fitted):
             return lent._replace(taught=spline.teach(rows, fitted, options.judge_range, options.scale))
         return lent._replace(lesson=make_lesson(rows, fitted))
     of_label, asked = group[fitted.prompt], np.unique(group[rows.prompt[rows.evaluated]])

@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from bare_arrays import Numbers, direct_numbers, drawn, numbers, rows_of
+from blocks import on_block
 from scipy import stats
 
 from cje_core.calibration.calibrated import calibrated as fit_once
@@ -107,7 +108,7 @@ def simulate_blocks(methods, *, n, fraction):
         for name in methods:
             module, options = METHODS[name]
             drawn = (np.random.default_rng(seed + r) for r in range(PER_BLOCK))
-            result = module.estimate_block(block, ci_prob=0.95, rngs=drawn, **options)
+            result = on_block(module, block, ci_prob=0.95, rngs=drawn, **options)
             record(out[name], result.estimate, result, target)
             if name == "theta_aug":
                 first, second = np.array(list(combinations(range(len(target)), 2))).T

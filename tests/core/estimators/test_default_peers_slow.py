@@ -8,13 +8,13 @@ default, frozen in the reference.
 
 import numpy as np
 import pytest
+from blocks import on_block
 from borrowed_world import at_least
-from own_label_world import FROZEN, PLANTED, as_block, as_data, core_of, excess, score_ratio
+from own_label_world import FROZEN, PLANTED, as_block, as_data, excess, score_ratio
 from reference import small_samples
 
 from cje_core.estimators import direct
-from cje_core.families.blocks.estimates import own_evidence
-from cje_core.families.intervals import Evidence, bounds
+from cje_core.families.finish import finish
 from cje_core.verdict import gates
 from cje_core.verdict.headline import headline
 from cje_core.verdict.refusal import level
@@ -27,11 +27,11 @@ CELLS = [(cell["world"], cell["n"], cell["m"]) for cell in FROZEN["cells"]]
 
 def default_intervals(block, shrink=1.0):
     """Intervals (R, 2) of the one policy of a block by Direct's default."""
-    value, error, df = core_of(block)[:, 0].T
-    skewness = direct.estimate_block(block, ci_prob=0.95).basis.skewness[:, 0]
-    evidence = Evidence(*(part[:, 0] for part in own_evidence(block)))
-    rule = {"evidence": evidence, "kind": "auto", "ci_prob": 0.95, "scale": (0.0, 1.0)}
-    return bounds(value, shrink * error, df, skewness=skewness, **rule).interval
+    found = [
+        one._replace(results=[result._replace(std_error=shrink * result.std_error) for result in one.results])
+        for one in on_block(direct, block).found
+    ]
+    return finish(found, 0.95, (0.0, 1.0)).interval[:, 0]
 
 
 def data_sets(world, n, m):

@@ -4,6 +4,7 @@ import numpy as np
 import oracles_uncertainty as slow
 import pandas as pd
 import pytest
+from blocks import on_block
 from oracles_uncertainty import row_dicts, table
 
 from cje_core.data import from_arrays, from_frame
@@ -165,7 +166,7 @@ def test_a_useless_judge_costs_at_most_three_per_cent(m):
             ("theta_aug", direct, {"power_tuned": False}),
             ("labels", labels_only, {}),
         ):
-            out = module.estimate_block(block, ci_prob=0.95, **options)
+            out = on_block(module, block, ci_prob=0.95, **options)
             width[name].append(np.ptp(out.interval, axis=-1).mean())
     ratio = {name: np.mean(w) / np.mean(width["labels"]) for name, w in width.items()}
     assert ratio["tuned"] < 1.03

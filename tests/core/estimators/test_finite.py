@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from blocks import stack
+from blocks import on_block, stack
 
 from cje_core.estimators import direct, labels_only
 from cje_sim.scenarios import finite_model
@@ -16,10 +16,10 @@ def replicates():
     for start in range(0, N_REPLICATES, PER_BLOCK):
         draws = range(start, start + PER_BLOCK)
         block = stack([finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=r) for r in draws])
-        result = direct.estimate_block(block, ci_prob=0.95)
+        result = on_block(direct, block, ci_prob=0.95)
         out["theta_aug"].append(result.estimate)
         out["bound_se"].append(result.std_error)
-        out["labels_only"].append(labels_only.estimate_block(block, ci_prob=0.95).estimate)
+        out["labels_only"].append(on_block(labels_only, block, ci_prob=0.95).estimate)
     return {name: np.concatenate(values) for name, values in out.items()}
 
 

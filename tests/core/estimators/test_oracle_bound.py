@@ -5,6 +5,7 @@ import oracles_peers
 import pytest
 import xarray as xr
 from bare_arrays import drawn, rows_of
+from blocks import on_block
 
 from cje_core.data import DataError, from_arrays
 from cje_core.data.arrays import unpack
@@ -135,7 +136,7 @@ def replicates():
         )
         block = Block(tuple(worlds[0].fields["policies"]), score, label, prob, (0.0, 1.0), (0.0, 1.0))
         for name, module in modules.items():
-            out[name].append(module.estimate_block(block, ci_prob=0.95).estimate)
+            out[name].append(on_block(module, block, ci_prob=0.95).estimate)
     return {name: np.concatenate(values) for name, values in out.items()}, np.array(errors), np.array(planted)
 
 

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import oracles_peers
 import pytest
+from blocks import on_block
 from scipy import stats
 
 from cje_core.calibration.folds import assign_folds
@@ -280,7 +281,7 @@ def replicates(world_, n, m):
 def coverage(world_, n, m, module, **options):
     """Replicates whose interval holds the truth, and their mean width."""
     (sets, block), truth = replicates(world_, n, m), TRUTH[world_]
-    found = module.estimate_block(block, ci_prob=0.95, **options)
+    found = on_block(module, block, ci_prob=0.95, **options)
     if found is None:
         interval = np.concatenate([module.estimate(data, **options).interval.values for data in sets])
     else:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from blocks import on_block
 from scipy import stats
 
 from cje_core.data import from_frame
@@ -120,7 +121,7 @@ def direct_of_each(full, chosen):
     block = Block(
         ("one",), score[:, None].copy(), label[:, None], np.ones((len(chosen), 1, chosen.shape[1])), *ranges
     )
-    out = direct.estimate_block(block, ci_prob=0.95)
+    out = on_block(direct, block, ci_prob=0.95)
     columns = {
         name: ("policy", getattr(out, name)[:, 0]) for name in ("estimate", "std_error", "df", "status")
     }

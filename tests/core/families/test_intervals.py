@@ -5,6 +5,7 @@ import json
 import numpy as np
 import oracles_bounded as slow
 import pytest
+from blocks import on_block
 from conformance_world import NAMES, rich, run, sound
 from scipy import stats
 
@@ -421,7 +422,7 @@ def test_rare_failures_are_covered_with_a_judge(judge, m):
             these = slice(at, at + 50)
             if module is direct:
                 held = score[these, None], label[these, None]
-                out = direct.estimate_block(Block(("a",), *held, prob, (0.0, 1.0), (0.0, 1.0)), ci_prob=0.95)
+                out = on_block(direct, Block(("a",), *held, prob, (0.0, 1.0), (0.0, 1.0)), ci_prob=0.95)
                 interval, estimate, error, df = (
                     part[:, 0] for part in (out.interval, out.estimate, out.std_error, out.df)
                 )

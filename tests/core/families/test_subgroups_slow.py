@@ -6,6 +6,7 @@ And how often the test of the labels of each group finds a difference that is no
 import numpy as np
 import pytest
 from bare_arrays import direct_numbers, rows_of
+from blocks import on_block
 from group_world import arrays, draw, value
 from scipy import stats
 
@@ -31,7 +32,7 @@ def rows_and_groups(labels, shift, seeds):
     drawn = [arrays(N, labels, shift, seed) for seed in seeds]
     score, oracle = (np.stack([one[k] for one in drawn]) for k in range(2))
     block = Block(tuple(POLICIES), score, oracle, np.ones(score.shape), (0.0, 1.0), (0.0, 1.0))
-    pooled = direct.estimate_block(block, ci_prob=0.95, borrowed="balanced").interval
+    pooled = on_block(direct, block, ci_prob=0.95, borrowed="balanced").interval
     for (*both, group), interval in zip(drawn, pooled, strict=True):
         rows = rows_of(*both, POLICIES, teach=["base"])
         yield rows, np.unique(group[rows.prompt_order], return_inverse=True)[1], interval

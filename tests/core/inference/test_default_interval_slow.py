@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from blocks import on_block
 from own_label_world import FROZEN, PLANTED, as_block, as_data, core, core_of, excess, score_ratio
 from reference import small_samples
 from scipy import stats
@@ -41,7 +42,7 @@ def run_cell(world, n, m):
         block = as_block(*(np.stack(arrays) for arrays in zip(*draws, strict=True)), m)
         out["tuned"].append(core_of(block)[:, 0])
         for name, peer in (("ppi_plus_plus", ppi_plus_plus), ("labels_only", labels_only)):
-            out[name].append(peer.estimate_block(block, ci_prob=0.95, interval="wald").interval[:, 0])
+            out[name].append(on_block(peer, block, ci_prob=0.95, interval="wald").interval[:, 0])
     parts = {name: np.concatenate(each) for name, each in out.items()}
     return SimpleNamespace(truth=small_samples.truth(world), **parts)
 
@@ -181,7 +182,7 @@ def test_coverage_in_scenarios(scenario, n_labels):
 def test_a_useless_judge_costs_three_percent_of_width_at_most(n, n_labels):
     widths = {"tuned": [], "paper": [], "labels": []}
     for block in blocks(useless_judge, 200, n, n_labels):
-        alone = labels_only.estimate_block(block, ci_prob=0.95, interval="wald").interval
+        alone = on_block(labels_only, block, ci_prob=0.95, interval="wald").interval
         tuned, paper = (intervals(core_of(block, power_tuned=tuned)) for tuned in (True, False))
         for name, found in (("tuned", tuned), ("paper", paper), ("labels", alone)):
             widths[name] += np.diff(found)[..., 0].mean(axis=1).tolist()

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from blocks import on_block
 from scipy import stats
 
 from cje_core.estimators import direct
@@ -32,7 +33,7 @@ def world(request):
     for start in range(0, N_STUDIES, 50):
         rngs = [np.random.default_rng(start + r) for r in range(50)]
         block = WORLDS[name].simulate.block(rngs, n=n, oracle_fraction=PLAN[1] / n, label_design=design)
-        estimate = direct.estimate_block(block, ci_prob=0.95, borrowed="plug_in")
+        estimate = on_block(direct, block, ci_prob=0.95, borrowed="plug_in")
         base = block.policies.index("base")
         others = np.delete(np.arange(len(block.policies)), base)
         pairs = estimate.pairs(others, np.full(len(others), base), 0.95)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from blocks import on_block
 
 from cje_core.estimators import direct
 from cje_core.planning.components import variance_components
@@ -29,7 +30,7 @@ def test_forecasts_are_the_spread_of_fresh_studies(world, pilot):
         block = WORLDS[world].simulate.block(
             rngs, n=plan[0], oracle_fraction=plan[1] / plan[0], label_design="base"
         )
-        fresh.append(direct.estimate_block(block, ci_prob=0.95).estimate)
+        fresh.append(on_block(direct, block, ci_prob=0.95).estimate)
     names, levels = list(block.policies), np.concatenate(fresh)
     pilots = [draw(world, pilot, 10_000 + r) for r in range(N_PILOTS)]
     first = variance_components(pilots[0], reference="base")["first"].values.tolist()

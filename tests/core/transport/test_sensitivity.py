@@ -4,11 +4,11 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from blocks import on_block
 from oracles_sensitivity import critical_value, identified_set, tipping_by_scan
 from scipy import stats
 
 from cje_core.estimators import bayes_direct, direct
-from cje_core.families.blocks.estimates import standard_error
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import label_estimate, wald
 from cje_core.transport import sensitivity
@@ -210,14 +210,14 @@ def borrowed_values(shift):
     for start in range(0, N_REPLICATES, 50):
         rngs = [np.random.default_rng(start + r) for r in range(50)]
         block = transport_shift.simulate.block(rngs, n=N, oracle_fraction=M / N, policies=policies)
-        found = direct.estimate_block(block, ci_prob=0.95, borrowed="one_step", interval="wald")
+        found = on_block(direct, block, ci_prob=0.95, borrowed="one_step", interval="wald")
         a, b = at = [block.policies.index(name) for name in names]
         these = out[start : start + 50]
         these[:, :2] = np.stack(
             [found.estimate[:, at] - goal, found.std_error[:, at], found.df[:, at], np.ones((50, 2))], axis=-1
         )
         these[:, 2, 0] = these[:, 0, 0] - these[:, 1, 0]
-        these[:, 2, 1] = standard_error(found.influence[:, a] - found.influence[:, b])
+        these[:, 2, 1] = found.pairs(np.array([a]), np.array([b]), 0.95).std_error[:, 0]
         these[:, 2, 2:] = np.stack([these[:, :2, 2].min(axis=1), np.full(50, 2)], axis=-1)
         these[np.isnan(these[:, 2, 0])] = np.nan  # one was refused: no interval to judge
     return out
