@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from cje_core.estimators import load
 from cje_core.estimators.stacked_dr import LIBRARY
-from cje_core.families.off_policy import Stabilisation
+from cje_core.families.off_policy.value import Stabilisation
 from cje_core.figures.style import GREY, OKABE_ITO
 from cje_core.inference.estimate import label_estimate, wald
 from cje_core.inference.sums import cluster_se

@@ -11,7 +11,7 @@ from cje_core.data import DataError
 from cje_core.data.schema.logs import read_logs
 from cje_core.estimators import direct
 from cje_core.estimators.direct import Bootstrap
-from cje_core.families.off_policy_estimate import jackknife
+from cje_core.families.off_policy.estimate import jackknife
 from cje_core.inference import ranks
 from cje_core.inference.influence import delete_group_variance
 from cje_core.inference.sums import cluster_se

@@ -129,7 +129,7 @@ METHODS = (
                        w.estimate("direct", inference="jackknife").std_error_evaluation**2
                        + w.estimate("direct", inference="jackknife").std_error_calibration**2)),
     Row("Delete-one-fold jackknife", "(K-1)/K sum of squares about the mean",
-        "families.off_policy_estimate.jackknife", jackknife_of),
+        "families.off_policy.estimate.jackknife", jackknife_of),
     Row("Calibration-aware confidence intervals", "1.96 standard errors of the total", "estimators.direct.estimate",
         lambda w: near(np.diff(w.estimate("direct", inference="jackknife", interval="normal").interval).ravel(),
                        2 * 1.959963985 * w.estimate("direct", inference="jackknife", interval="normal").std_error)),
@@ -165,7 +165,7 @@ THEORY = (
         lambda w: near(w.estimate("dr_cpo").direct_part.sel(policy="clone"),
                        w.logs.outcome.fresh[w.logs.of(w.p).fresh].mean())),
     Row("app:nuisances", "a light smoother of g, the same where every prompt has fresh responses",
-        "families.smooth.smoothed_mean, estimators.dr_cpo.estimate",
+        "families.off_policy.smooth.smoothed_mean, estimators.dr_cpo.estimate",
         lambda w: near(w.value("dr_cpo", smooth_g=True), w.value("dr_cpo"))),
     Row("app:if-var", "variance n^-2 sum phi^2 and a Wald interval", "inference.sums.cluster_se", sandwich),
     Row("app:oua", "unequal folds take the weighted delete-one-group formula",

@@ -18,8 +18,8 @@ Examples
 from collections.abc import Sequence
 from functools import partial
 
-from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import Method, estimator
 
 NEEDS = off_policy.NEEDS
 
@@ -53,7 +53,8 @@ def estimate(
         Features of q(X, A), see `cje_core.estimators.dr_cpo`.
     smooth_g : bool
         Take the mean of q over fresh responses through a regression on the prompts' logged responses
-        (`cje_core.families.smooth`): shorter where only some prompts have fresh responses, the same where all do.
+        (`cje_core.families.off_policy.smooth`): shorter where only some prompts have fresh responses, the same where
+        all do.
 
     Returns
     -------

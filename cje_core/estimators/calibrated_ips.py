@@ -27,8 +27,8 @@ Examples
 
 from functools import partial
 
-from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.inference.estimate import Status
 from cje_core.inference.rank_test import rank_test
 from cje_core.inference.sums import cluster_se

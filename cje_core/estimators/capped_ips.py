@@ -21,8 +21,8 @@ from functools import partial
 
 import numpy as np
 
-from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.offpolicy.weights import clip, ess_fraction
 
 NEEDS = off_policy.NEEDS

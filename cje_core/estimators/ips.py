@@ -7,9 +7,9 @@ ratio in place of the stabilised weight):
 
 over the n logged responses that have both log-likelihoods, a the lower end of the oracle range. On the paper's scale
 [0, 1] that is ``mean(W R)``; elsewhere a makes the value follow the label's scale, which ``mean(W R)`` does not.
-Influence: ``a + W_i (R_i - a) - V`` plus the calibration term, see `cje_core.families.off_policy`, with degrees of
-freedom of the weights, as for SNIPS. ``mean_weight`` estimates ``E[W] = 1``: where it is far from 1 the value is off by
-the same factor.
+Influence: ``a + W_i (R_i - a) - V`` plus the calibration term, see `cje_core.families.off_policy.value`, with degrees
+of freedom of the weights, as for SNIPS. ``mean_weight`` estimates ``E[W] = 1``: where it is far from 1 the value is off
+by the same factor.
 
 Failure modes: those of SNIPS; besides, a constant error in the log-likelihoods, which cancels in SNIPS, multiplies
 the value by its exponential; nothing keeps the value inside the range (it is cut there, but with ``interval="wald"``);
@@ -29,8 +29,8 @@ Examples
 import numpy as np
 
 from cje_core.checks import FloatArray
-from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.inference.sums import sum_by
 from cje_core.offpolicy.weights import ess_fraction
 

@@ -28,8 +28,8 @@ from cje_core.calibration.leave_out import Ground, LeaveOut, Places
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.calibration.two_stage import make_basis
 from cje_core.checks import FloatArray, IntArray, one_of
-from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.inference.estimate import Status
 from cje_core.offpolicy.weights import ess_fraction
 

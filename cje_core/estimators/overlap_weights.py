@@ -10,7 +10,7 @@ Morgan and Zaslavsky 2018, for a law of responses in place of a treatment; the p
 ``w p0`` is proportional to h and w lies in (0, 1), so every moment exists however heavy the tail of r is.
 ``overlap_mass = 2 mean w`` estimates ``2 int p0 p' / (p0 + p')``: 1 where the laws agree, 0 where nothing is shared.
 Influence: ``w_i (R_i - V_h) / mean w``, which counts that the weights are normalised by their own sum, plus the
-calibration term, as for SNIPS (`cje_core.families.off_policy`); the ratios are known.
+calibration term, as for SNIPS (`cje_core.families.off_policy.value`); the ratios are known.
 
 What it is for: an outcome that can be had from logs whose overlap gate fails, said of that part of both policies which
 they share. Each policy has an overlap population of its own, so differences of these values compare populations as well
@@ -30,8 +30,8 @@ Examples
 {'base': 0.527, 'clone': 0.534, 'tilt_0.1': 0.545}
 """
 
-from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.inference.estimate import OVERLAP_POPULATION
 from cje_core.offpolicy.weights import ess_fraction, overlap_mass
 from cje_core.offpolicy.weights import overlap_weights as weights_of

@@ -2,7 +2,7 @@
 
 Estimand: V(policy) = E[Y], from logged responses alone. Formula: ``V = sum_i W_i R_i / sum_i W_i`` over the logged
 responses that have both log-likelihoods, W the mean-one importance weights and R = f(Z) the calibrated reward.
-Influence (Hajek): ``W_i (R_i - V) / mean W`` plus the calibration term, see `cje_core.families.off_policy`. With
+Influence (Hajek): ``W_i (R_i - V) / mean W`` plus the calibration term, see `cje_core.families.off_policy.value`. With
 ``clip`` the weights are cut at that value and brought back to mean one (the reference implementation of the paper
 clips at 100).
 
@@ -21,8 +21,8 @@ Examples
 
 from functools import partial
 
-from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.offpolicy.weights import clip as clip_weights
 from cje_core.offpolicy.weights import ess_fraction
 

@@ -38,9 +38,9 @@ import numpy as np
 from cje_core.calibration.folds import assign_folds
 from cje_core.checks import FloatArray, one_of
 from cje_core.estimators import available, calibrated_dr_cpo, load, mrdr, tmle
-from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, estimator
-from cje_core.families.off_policy_labels import label_error
+from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import Method, estimator
+from cje_core.families.off_policy.labels import label_error
 from cje_core.inference.estimate import Status
 from cje_core.inference.sums import cluster_sums
 from cje_core.offpolicy.weights import simplex_qp

@@ -31,9 +31,9 @@ from scipy import special
 
 from cje_core.calibration.calibrator import fit, predict
 from cje_core.checks import FloatArray, IntArray
-from cje_core.families import off_policy
 from cje_core.families.fluctuation import fluctuate
-from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.inference.sums import sum_by
 from cje_core.offpolicy.weights import ess_fraction
 

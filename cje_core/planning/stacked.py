@@ -20,8 +20,8 @@ from cje_core.calibration.calibrated import Calibrated
 from cje_core.checks import FloatArray
 from cje_core.estimators import stacked_dr
 from cje_core.families.finish import name_missing_spread
-from cje_core.families.off_policy_estimate import Method, error_parts, policy_results
-from cje_core.families.off_policy_logs import unpack_logs
+from cje_core.families.off_policy.estimate import Method, error_parts, policy_results
+from cje_core.families.off_policy.logs import unpack_logs
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, pooled_df_of_one
 from cje_core.inference.sums import cluster_sums

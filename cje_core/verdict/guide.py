@@ -36,7 +36,7 @@ _TURN = "if a lower score means a better response, declare the direction decreas
 _CHOOSE = "choose whose labels to borrow (calibration policy); else "
 OVERLAP_ONLY = "overlap_weights gives the mean over what it shares with the logger, not its value"
 # One response with this share of the weight leaves fewer than ten effective ones whatever the others have, since
-# ESS <= 1 / share^2: the number below which `cje_core.families.off_policy_estimate` flags poor overlap.
+# ESS <= 1 / share^2: the number below which `cje_core.families.off_policy.estimate` flags poor overlap.
 DOMINANT = 10**-0.5
 TAILS = ("hill", "max_share")
 BARRED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)

@@ -39,7 +39,7 @@ def tail_df(lost: float, ci_prob: float = 0.95) -> int:
 
     Least d with ``P(|T_d| <= z) >= ci_prob - lost``: what behind the thresholds of the gate ``residual_tails`` are,
     whose metric is the degrees of freedom of the variance of ``U = W (R - q)``
-    (`cje_core.families.residual_tails.variance_df`).
+    (`cje_core.families.off_policy.residual_tails.variance_df`).
 
     Examples
     --------

@@ -6,8 +6,8 @@ import numpy as np
 
 from cje_core.calibration.calibrated import calibrated
 from cje_core.families.intervals import bounds
-from cje_core.families.off_policy import unpack_logs
-from cje_core.families.off_policy_estimate import policy_results
+from cje_core.families.off_policy.estimate import policy_results
+from cje_core.families.off_policy.value import unpack_logs
 
 
 class Numbers(NamedTuple):

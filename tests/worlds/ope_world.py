@@ -16,7 +16,7 @@ from cje_core.estimators import (
     stacked_dr,
     tmle,
 )
-from cje_core.families import off_policy
+from cje_core.families.off_policy import value as off_policy
 
 IPS = (snips, ips, capped_ips, calibrated_ips)
 DR = (dr_cpo, calibrated_dr_cpo, tmle, mrdr, stacked_dr)

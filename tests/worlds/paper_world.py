@@ -13,7 +13,7 @@ import xarray as xr
 
 from cje_core import estimators
 from cje_core.calibration.calibrated import Calibration, calibrated
-from cje_core.families.off_policy import unpack_logs
+from cje_core.families.off_policy.value import unpack_logs
 from cje_core.offpolicy.tf_cache import tf_cache
 from cje_core.offpolicy.weight_map import weight_map
 from cje_core.offpolicy.weights import log_ratios, mean_one, stabilise

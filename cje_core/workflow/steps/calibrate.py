@@ -11,8 +11,8 @@ import pandas as pd
 from cje_core.calibration.calibrator import predict
 from cje_core.calibration.folds import UNKNOWN
 from cje_core.calibration.oracle_slice import held_out
-from cje_core.families.off_policy import Logs, unpack_logs
-from cje_core.families.off_policy_estimate import rerun_logs
+from cje_core.families.off_policy.estimate import rerun_logs
+from cje_core.families.off_policy.value import Logs, unpack_logs
 from cje_core.workflow.steps.files import write_rows, write_tree
 from cje_core.workflow.steps.fits import slice_groups
 from cje_core.workflow.steps.state import State, read_state, reward_keys

@@ -6,8 +6,8 @@ import xarray as xr
 
 from cje_core.data.arrays import unpacked_once
 from cje_core.estimators import stacked_dr
-from cje_core.families.off_policy import unpack_logs
-from cje_core.families.off_policy_estimate import refusal
+from cje_core.families.off_policy.estimate import refusal
+from cje_core.families.off_policy.value import unpack_logs
 from cje_core.inference.estimate import Status
 from cje_core.workflow.analyze import estimates
 from cje_core.workflow.steps.files import write_tree

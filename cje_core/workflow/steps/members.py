@@ -8,7 +8,7 @@ import xarray as xr
 
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import FloatArray
-from cje_core.families.off_policy import Logs, Source, Term, Value
+from cje_core.families.off_policy.value import Logs, Source, Term, Value
 from cje_core.inference.estimate import Status
 from cje_core.workflow.steps.fits import slice_groups, slice_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from cje_core.data.arrays import unpacked_once
-from cje_core.families.off_policy import unpack_logs
+from cje_core.families.off_policy.value import unpack_logs
 from cje_core.verdict.reporting import ledger
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import conclude

@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.checks import FloatArray
-from cje_core.families.off_policy import DEFAULT, Logs, stabilised, unpack_logs
+from cje_core.families.off_policy.value import DEFAULT, Logs, stabilised, unpack_logs
 from cje_core.offpolicy.weights import CANDIDATES, ess_fraction, guard_blend
 from cje_core.workflow.steps.files import write_rows, write_tree
 from cje_core.workflow.steps.state import DELTAS, read_state

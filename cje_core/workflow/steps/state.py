@@ -9,7 +9,7 @@ import pandas as pd
 from cje_core.calibration.calibrated import Calibrated, Calibration, Slices
 from cje_core.checks import IntArray
 from cje_core.data.arrays import Rows
-from cje_core.families.off_policy import DEFAULT, Logs, Stable, unpack_logs, without_fold
+from cje_core.families.off_policy.value import DEFAULT, Logs, Stable, unpack_logs, without_fold
 from cje_core.offpolicy.weights import CANDIDATES
 from cje_core.workflow.reading.prepare import Asked
 from cje_core.workflow.steps.files import aligned, read_json, read_rows, read_tree, readable

@@ -12,7 +12,7 @@ from cje_core.calibration.calibrator import MODES, fit, predict
 from cje_core.calibration.leave_out import Ground, LeaveOut
 from cje_core.calibration.two_stage import make_basis
 from cje_core.estimators import stacked_dr
-from cje_core.families import off_policy_logs
+from cje_core.families.off_policy import logs as off_policy_logs
 from cje_core.workflow import paper
 from cje_sim.scenarios import arena_like
 

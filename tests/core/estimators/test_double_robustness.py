@@ -8,8 +8,8 @@ import pytest
 from ope_world import logs_of, names, of_target, small, world_of
 
 from cje_core.estimators import calibrated_ips, dr_cpo, snips, tmle
-from cje_core.families import off_policy_estimate
-from cje_core.families.off_policy import Logs
+from cje_core.families.off_policy import estimate as off_policy_estimate
+from cje_core.families.off_policy.value import Logs
 from cje_core.inference.estimate import Status
 from cje_sim.scenarios import finite_model
 

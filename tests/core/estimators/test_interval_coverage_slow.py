@@ -11,14 +11,14 @@ from functools import lru_cache, partial
 import numpy as np
 import pytest
 from blocks import fewer
-
-from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data.arrays import Rows
 from cje_core.families.blocks.bootstrap import bootstrap_block
 from cje_core.families.blocks.direct import fit_block, prompt_orders, slices
 from cje_core.families.blocks.direct_kernels import CORRECTED, FAILED, ONE_STEP, PLUG_IN
 from cje_core.families.blocks.estimates import Numbers, assemble_block, standard_error
 from cje_core.families.blocks.jackknife import fold_errors
+
+from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.data.arrays import Rows
 from cje_core.families.direct.bootstrap import bootstrap_direct
 from cje_core.families.direct.bootstrap_intervals import bootstrap_rows
 from cje_core.families.direct.fit import Options, fit_policy

@@ -19,7 +19,7 @@ from cje_core.estimators import (
     stacked_dr,
     tmle,
 )
-from cje_core.families.off_policy import Stabilisation
+from cje_core.families.off_policy.value import Stabilisation
 from cje_core.inference.estimate import Status
 from cje_core.offpolicy.weights import ess_fraction, stabilise
 

@@ -13,7 +13,9 @@ from cje_core.calibration.calibrator import knot_mass, label_leverage
 from cje_core.calibration.oracle_slice import calibration_part
 from cje_core.data.arrays import unpack
 from cje_core.estimators import dr_cpo, ips, snips, stacked_dr, tmle
-from cje_core.families import off_policy, off_policy_estimate, off_policy_labels
+from cje_core.families.off_policy import estimate as off_policy_estimate
+from cje_core.families.off_policy import labels as off_policy_labels
+from cje_core.families.off_policy import value as off_policy
 from cje_core.inference.sums import cluster_se
 
 # --- errors against the definitions ---

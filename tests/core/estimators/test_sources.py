@@ -14,7 +14,8 @@ from conformance_world import BINARY, NAMES, POLICIES, rich
 from cje_core import estimators
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, ppi, raw_judge
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.assemble import assemble
+from cje_core.families.finish import Found, PolicyResult
 from cje_core.inference.estimate import Status
 from cje_core.inference.sources import SOURCES, borrows, earned
 
@@ -187,7 +188,7 @@ def test_a_value_must_say_what_it_rests_on():
     for source in ("none", "hearsay"):
         result = PolicyResult(Status.OK, "guess", source, 2.0)
         with pytest.raises(ValueError, match="say what it rests on"):
-            assemble(data, unpack(data), [result] * 3, estimator="guess", options={}, ci_prob=0.95)
+            assemble(data, Found(unpack(data), [result] * 3, {}), estimator="guess", ci_prob=0.95)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,7 @@ from ope_world import logs_of, of_target, small
 
 from cje_core.calibration.folds import assign_folds
 from cje_core.estimators import dr_cpo, load, stacked_dr
-from cje_core.families import off_policy_labels
+from cje_core.families.off_policy import labels as off_policy_labels
 from cje_core.inference.sums import cluster_sums
 from cje_sim.scenarios import finite_model
 

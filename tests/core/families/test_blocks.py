@@ -9,12 +9,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from cje_core.families.blocks import bootstrap
+from cje_core.families.blocks.direct import corrected, slices
 
 from cje_core.calibration.calibrated import calibrated
 from cje_core.estimators import direct, labels_only, load, raw_judge
 from cje_core.estimators.direct import Bootstrap
-from cje_core.families.blocks import bootstrap
-from cje_core.families.blocks.direct import corrected, slices
 from cje_core.inference.estimate import Status
 from cje_core.inference.pairs import pair_errors
 from cje_core.streams import Streams

@@ -24,13 +24,13 @@ from borrowed_world import (
     data_sets,
     is_share,
 )
+from cje_core.families.blocks.direct import FORMS, fit_block, lends, nothing, p_values, slices
+from cje_core.families.blocks.direct_kernels import lent_values
+from cje_core.families.blocks.estimates import Numbers, assemble_block, labelled, standard_error
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.informative import widening
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.families.blocks.direct import FORMS, fit_block, lends, nothing, p_values, slices
-from cje_core.families.blocks.direct_kernels import lent_values
-from cje_core.families.blocks.estimates import Numbers, assemble_block, labelled, standard_error
 from cje_core.families.direct.fit import Options, fit_policy
 from cje_core.inference.estimate import Status, wald
 from cje_core.inference.influence import pooled_df

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from cje_core.calibration import calibrator, oracle_slice
+from cje_core.calibration import calibrator
 from cje_core.data import arrays, from_arrays
 from cje_core.data.arrays import names_of
 from cje_core.estimators import direct
@@ -40,17 +40,18 @@ def test_influence_takes_at_most_two_hundred_bytes_a_row():
 def test_influence_predicts_each_row_and_counts_the_clusters_behind_a_mean_once(monkeypatch):
     """Three means: over responses and own labels, of several values each, and of labels crowded against an end."""
     predicted, counted = [], []
-    interpolate, behind = calibrator.interpolate, influence._behind
-    for module in (calibrator, oracle_slice):
-        monkeypatch.setattr(
-            module, "interpolate", lambda x, *f: (predicted.append(len(x)), interpolate(x, *f))[1]
-        )
-    monkeypatch.setattr(influence, "_behind", lambda mass: (counted.append(len(mass)), behind(mass))[1])
+    interpolate, weigh = calibrator.interpolate, influence.weigh_rows
+    monkeypatch.setattr(
+        calibrator, "interpolate", lambda x, *f: (predicted.append(len(x)), interpolate(x, *f))[1]
+    )
+    monkeypatch.setattr(
+        influence, "weigh_rows", lambda *rows: (counted.append(len(rows[0])), weigh(*rows))[1]
+    )
     data = many(4_000)
     direct.estimate(data)
     n_labels = int(data.labelled.sum())
-    assert sum(predicted) == 4_000 + n_labels  # f of each row, f^(-k) of each label
-    assert len(counted) == 3
+    assert sum(predicted) == 4_000  # f of each row; f^(-k) of the labels is looked up by fold
+    assert sorted(counted) == [n_labels, n_labels, 4_000]
 
 
 @pytest.mark.parametrize("pattern", ["{:05d}", "{}", "é{}", ""])

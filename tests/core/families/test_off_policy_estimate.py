@@ -11,8 +11,8 @@ from ope_world import logs_of, small
 
 from cje_core import estimators
 from cje_core.estimators import snips
-from cje_core.families.off_policy import Along
-from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy.estimate import Method, estimator
+from cje_core.families.off_policy.value import Along
 
 FAMILY = (
     "calibrated_dr_cpo",

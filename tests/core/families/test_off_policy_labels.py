@@ -8,9 +8,9 @@ from ope_world import FAMILY, logs_of, small
 from scipy import special, stats
 
 from cje_core.estimators import calibrated_dr_cpo, dr_cpo, mrdr, snips
-from cje_core.families import off_policy_labels
-from cje_core.families.off_policy import Term, unpack_logs
-from cje_core.families.off_policy_estimate import policy_results
+from cje_core.families.off_policy import labels as off_policy_labels
+from cje_core.families.off_policy.estimate import policy_results
+from cje_core.families.off_policy.value import Term, unpack_logs
 from cje_core.inference.sums import cluster_se
 from cje_sim.judges import draw_oracle
 from cje_sim.labelling import Labelling, choose

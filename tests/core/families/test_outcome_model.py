@@ -8,7 +8,7 @@ from scipy import stats
 
 from cje_core.data import DataError
 from cje_core.estimators import calibrated_dr_cpo, dr_cpo, mrdr, tmle
-from cje_core.families.off_policy import with_outcome
+from cje_core.families.off_policy.value import with_outcome
 from cje_core.formulas.linear_outcome import linear_outcome
 from cje_core.verdict import gates
 from cje_sim.scenarios import tilted_logs

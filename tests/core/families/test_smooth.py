@@ -9,7 +9,7 @@ import pytest
 from cje_core.calibration.calibrated import calibrated
 from cje_core.data import from_arrays
 from cje_core.estimators import calibrated_dr_cpo, dr_cpo
-from cje_core.families.smooth import RIDGE, features, smoothed_mean
+from cje_core.families.off_policy.smooth import RIDGE, features, smoothed_mean
 
 
 def problem(n=60, fresh=25, seed=0):

@@ -15,7 +15,7 @@ from cje_core.estimators import (
     calibrated_ips,
     dr_cpo,
 )
-from cje_core.families.residual_tails import variance_df
+from cje_core.families.off_policy.residual_tails import variance_df
 from cje_core.inference import sources
 from cje_core.inference.estimate import Status
 from cje_core.offpolicy.weight_map import cap_curves, guard_by_fold

@@ -11,7 +11,7 @@ from cje_core.calibration.calibrated import calibrated
 from cje_core.calibration.calibrator import fit
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.estimators import calibrated_dr_cpo, calibrated_ips, direct, snips, stacked_dr
-from cje_core.families.off_policy import unpack_logs
+from cje_core.families.off_policy.value import unpack_logs
 from cje_core.inference.contrasts import contrasts
 from cje_core.offpolicy.overlap import overlap
 from cje_core.offpolicy.weights import log_ratios, mean_one, stabilise

@@ -29,7 +29,7 @@ from cje_core.calibration.informative import Informative, informative, taught_al
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.families.direct.balance import Lesson, balanced_residual, make_lesson, widened
-from cje_core.families.off_policy import Logs, Term, used_rows
+from cje_core.families.off_policy.value import Logs, Term, used_rows
 from cje_core.inference.influence import Part, combine
 from cje_core.inference.sums import sum_by
 

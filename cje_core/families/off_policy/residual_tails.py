@@ -8,8 +8,8 @@ theirs.
 import numpy as np
 
 from cje_core.checks import FloatArray
-from cje_core.families.off_policy import Fact, Value, used_rows
-from cje_core.families.off_policy_logs import Logs
+from cje_core.families.off_policy.logs import Logs
+from cje_core.families.off_policy.value import Fact, Value, used_rows
 from cje_core.inference.sums import cluster_sums
 
 

@@ -14,7 +14,7 @@ standard error needs, by source:
                  at the logged responses cancel to first order, which leaves that of Direct's plug-in: 1/n at the
                  fresh responses
 
-The labels then correct the fits themselves (`cje_core.families.off_policy_labels`), unless the paper's plug-in is asked
+The labels then correct the fits themselves (`cje_core.families.off_policy.labels`), unless the paper's plug-in is asked
 for: a `Value` here is the plug-in, and its terms say what the correction has to balance.
 
 What the values rest on: every term above is a mean of fitted functions of Z, so labels enter through the fits, their
@@ -24,7 +24,7 @@ doubly robust members too, whose residual is ``R - q`` and not ``Y - q`` (MRDR w
 correction takes q away again and puts f in its place). What would not borrow is a weighted mean of the *labels* of
 logged responses, ``sum W Y / sum W``, or a doubly robust value with ``Y - q`` on them: consistent with any judge where
 the weights are right. Of these only the diagnostic `orthogonality` is here. So one test decides for all members, see
-`cje_core.families.off_policy_estimate`.
+`cje_core.families.off_policy.estimate`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,13 +36,13 @@ import numpy as np
 
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import FloatArray, IntArray
-from cje_core.families.off_policy_logs import Logs as Logs
-from cje_core.families.off_policy_logs import Outcome as Outcome
-from cje_core.families.off_policy_logs import PolicyLogs as PolicyLogs
-from cje_core.families.off_policy_logs import unpack_logs as unpack_logs
-from cje_core.families.off_policy_logs import with_outcome as with_outcome
-from cje_core.families.off_policy_logs import without_fold as without_fold
-from cje_core.families.smooth import smoothed_mean
+from cje_core.families.off_policy.logs import Logs as Logs
+from cje_core.families.off_policy.logs import Outcome as Outcome
+from cje_core.families.off_policy.logs import PolicyLogs as PolicyLogs
+from cje_core.families.off_policy.logs import unpack_logs as unpack_logs
+from cje_core.families.off_policy.logs import with_outcome as with_outcome
+from cje_core.families.off_policy.logs import without_fold as without_fold
+from cje_core.families.off_policy.smooth import smoothed_mean
 from cje_core.inference.influence import hajek as weighted_mean
 from cje_core.offpolicy.weights import CANDIDATES, check_options, ess_fraction, stack_candidates
 
@@ -231,7 +231,7 @@ def dr_value(
     """Doubly robust value ``mean_fresh q + sum W (R - q) / sum W`` (the paper's algorithm Calibrated-DR).
 
     W is of `used_rows`; q is `outcome`, by default that of the logs. `smooth_g`: the first mean by
-    `cje_core.families.smooth`.
+    `cje_core.families.off_policy.smooth`.
     """
     q = logs.outcome if outcome is None else outcome
     n, used, index = len(logs.rows.prompts), used_rows(logs, p), fresh_rows(logs, p)
@@ -274,7 +274,7 @@ def outcome_terms(logs: Logs, p: int, q: Outcome, of_fresh: FloatArray, of_logge
 
 
 def _smoothed(logs: Logs, index: IntArray, q: FloatArray) -> tuple[Source, FloatArray]:
-    """The direct part by `cje_core.families.smooth`, and the weight of each fresh response in it."""
+    """The direct part by `cje_core.families.off_policy.smooth`, and the weight of each fresh response in it."""
     rows = logs.rows
     found = smoothed_mean(q, rows.prompt[index], rows.weight[index], logs.logged.z, logs.fold)
     n = len(rows.prompts)

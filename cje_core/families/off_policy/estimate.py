@@ -2,13 +2,13 @@
 
 The error of a `cje_core.families.off_policy.Value` has three parts: ``direct`` and ``ips``, with the small-sample
 factor and degrees of freedom of `cje_core.inference.influence.make_part` by clusters of prompts, and that of the
-labels, which also correct the value (`cje_core.families.off_policy_labels`): the plug-in alone covers .84 to .93 with
+labels, which also correct the value (`cje_core.families.off_policy.labels`): the plug-in alone covers .84 to .93 with
 binary labels. The weights are taken as known, as in the paper.
 
 A policy is refused (UNINFORMATIVE_JUDGE, as by `cje_core.estimators.direct`) where its value rests on the judge and
 nothing else: where the labels do not show that the judge ranks them the right way
 (`cje_core.calibration.informative`) and the calibrator is not taught by this policy's labels alone. Here is the one
-place where the family is refused, for its members do not differ in it (`cje_core.families.off_policy` says why).
+place where the family is refused, for its members do not differ in it (`cje_core.families.off_policy.value` says why).
 
 ``inference="influence"`` combines them with t quantiles. ``inference="jackknife"`` is the paper's (algorithm
 Cal-Aware-Jackknife): R^OOF along the influence path, which makes the correction of DR vanish from it since R^OOF = q
@@ -31,7 +31,9 @@ from cje_core.checks import FloatArray, one_of
 from cje_core.families.assemble import assemble
 from cje_core.families.direct.fit import BORROWED
 from cje_core.families.finish import Found, IntervalRule, PolicyResult
-from cje_core.families.off_policy import (
+from cje_core.families.off_policy.labels import is_logger, judge_of, label_error, rests_on_judge
+from cje_core.families.off_policy.residual_tails import residual_facts
+from cje_core.families.off_policy.value import (
     Along,
     Fact,
     Logs,
@@ -44,8 +46,6 @@ from cje_core.families.off_policy import (
     with_outcome,
     without_fold,
 )
-from cje_core.families.off_policy_labels import is_logger, judge_of, label_error, rests_on_judge
-from cje_core.families.residual_tails import residual_facts
 from cje_core.inference.estimate import CI_BOUND, ESTIMAND, Status, wald
 from cje_core.inference.influence import Part, combine, delete_group_variance, make_part
 from cje_core.inference.sums import cluster_se, cluster_sums
@@ -67,9 +67,9 @@ rng : Generator, int or None
     Unused: there is nothing random here."""
 SHARED = """\
 inference : {"influence", "jackknife"}
-    How the standard error comes about, see `cje_core.families.off_policy_estimate`.
+    How the standard error comes about, see `cje_core.families.off_policy.estimate`.
 borrowed : {"balanced", "plug_in"}, optional
-    Correct the calibrators by the labels' held-out residuals (`cje_core.families.off_policy_labels`), or leave them as
+    Correct the calibrators by the labels' held-out residuals (`cje_core.families.off_policy.labels`), or leave them as
     the paper does; other forms of `cje_core.estimators.direct` count as ``balanced``, the default. With
     ``inference="jackknife"``, which is the paper's, it is ``plug_in``.
 calibration : Calibration, optional
@@ -85,9 +85,9 @@ corrects the calibrators (0 for a plug-in), with ``inference="jackknife"`` ``jac
 the values without each oracle fold"""
 DECOMPOSED = """\
 and the variables of
-`cje_core.families.off_policy_estimate.decomposition`: ``direct_part``, ``ips_part``, ``orthogonality``, each with
-``_std_error`` and ``_interval``, and ``part_correlation``; and of `cje_core.families.residual_tails`: ``residual_nan``,
-``residual_df``"""
+`cje_core.families.off_policy.estimate.decomposition`: ``direct_part``, ``ips_part``, ``orthogonality``, each with
+``_std_error`` and ``_interval``, and ``part_correlation``; and of `cje_core.families.off_policy.residual_tails`:
+``residual_nan``, ``residual_df``"""
 
 
 class Method(NamedTuple):
