@@ -165,7 +165,7 @@ def assumed(
 
 
 def advice(
-    data: xr.Dataset,
+    given: Calibrated,
     found: Mapping[str, xr.Dataset],
     audited: Audits,
     levels: xr.Dataset,
@@ -174,7 +174,7 @@ def advice(
 ) -> xr.Dataset:
     """Which estimator to use for each policy, and what to do next."""
     return guide.recommend(
-        data,
+        given,
         overlap=audited.overlap,
         transport=audited.judged,
         calibration_share=_calibration_share(value, found),
