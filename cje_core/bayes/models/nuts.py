@@ -17,7 +17,16 @@ import xarray as xr
 
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.models.engines import arrow, az, by_numba, nutpie, pm, quiet, uncollected
+from cje_core.bayes.models.engines import (
+    arrow,
+    az,
+    brief_shape_errors,
+    by_numba,
+    nutpie,
+    pm,
+    quiet,
+    uncollected,
+)
 from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.models.watching import COMPILING, NUTPIE, SAMPLING, WARM_UP, is_watched, tell
 from cje_core.checks import Rng
@@ -101,7 +110,7 @@ def _run(model: Specification, options: NutsOptions, seed: int) -> Any:
             WARM_UP if draw.tuning else SAMPLING, done, shared["chains"] * (shared["tune"] + shared["draws"])
         )
 
-    with by_numba(), model.build(), quiet():
+    with by_numba(), brief_shape_errors(), model.build(), quiet():
         return pm.sample(
             callback=drawn if is_watched() else None,
             random_seed=seed,
@@ -164,7 +173,7 @@ def compiled(model: Specification) -> Any:
     """The model compiled for nutpie, seconds of CPU the first time; it stands for all of the same key."""
     key = model.key
     if key not in _compiled:
-        with quiet(), uncollected():
+        with quiet(), uncollected(), brief_shape_errors():
             _compiled[key] = nutpie.compile_pymc_model(model.build(to_compile=True))
         if len(_compiled) > MAX_COMPILED:
             _compiled.popitem(last=False)
