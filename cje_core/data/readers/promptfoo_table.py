@@ -113,12 +113,17 @@ def _table(path: Path) -> tuple[list[str], list[Column], list[list[str]]]:
     """Return header, columns of outputs and rows of a file."""
     held = csv_rows(path)
     header, rows = next(held, []), list(held)
-    marked = {
-        at for at in range(len(header)) if any(cells[at] for cells in rows)
-        and all(OUTPUT.match(cells[at]) for cells in rows if cells[at])
-    }  # fmt: skip
     followed = {at for at, name in enumerate(header[1:]) if name == STATUS}
-    starts = sorted(followed or marked)
+    starts = sorted(
+        followed or (at for at in range(len(header)) if _is_output(header[at], [c[at] for c in rows]))
+    )
+    other = next(
+        (name for at, name in enumerate(header) if starts and COLUMN.match(name) and at not in starts), None
+    )
+    if other is not None:
+        raise DataError(
+            f"{path}: column {show(other)} has no outputs or no Status beside it; export the table again"
+        )
     columns = []
     for at in starts:
         beside: dict[str, int] = {}
@@ -132,6 +137,12 @@ def _table(path: Path) -> tuple[list[str], list[Column], list[list[str]]]:
     if not columns:
         raise DataError(f"{path}: no column of outputs, whose cells begin with [PASS], [FAIL] or [ERROR]")
     return header, columns, rows
+
+
+def _is_output(name: str, cells: Sequence[str]) -> bool:
+    """Return whether cells are marked as outputs: one of a column with a provider, or most of another."""
+    marked = [bool(OUTPUT.match(cell)) for cell in cells if cell]
+    return any(marked) and (COLUMN.match(name) is not None or 2 * sum(marked) >= len(marked))
 
 
 def _policies(columns: dict[Path, list[Column]]) -> tuple[dict[tuple[Path, int], str], list[tuple[str, str]]]:

@@ -132,6 +132,20 @@ def test_promptfoo_refuses_half_written_rows(
     refuse(lambda: of(columns(tmp_path / "y.csv", [row[:-2]], "[a] Say")), "row 2", "fewer cells")
 
 
+def test_promptfoo_loses_no_column(tmp_path: Path) -> None:
+    """A cell or a header that is damaged makes no policy a variable."""
+    table = [
+        ["q", "[a] Say", "[b] Say"],
+        *([f"q{k}", "[PASS] (1.00) x", "[FAIL] (0.00) x"] for k in range(4)),
+    ]
+    table[2][2] = "x"
+    refuse(lambda: of(cells(tmp_path / "x.csv", table), "score"), "row 3", "'x' is no output of promptfoo")
+    path = columns(tmp_path / "y.csv", [["q0", *output(0.5), *output(0.5)]], "[a] Say", "[b] Say")
+    header, rest = path.read_text().split("\n", 1)
+    path.write_text(f"{header[::-1].replace('sutatS', 'etatS', 1)[::-1]}\n{rest}")
+    refuse(lambda: of(path, "score"), "column '[b] Say' has no outputs or no Status")
+
+
 # --- wide tables: Ragas, MLflow, TruLens ---
 
 
