@@ -30,6 +30,13 @@ SOURCES = {
     "phoenix": (HELD / "phoenix" / "annotations.jsonl", "correctness@LLM", "correctness@HUMAN"),
     "langsmith": (HELD / "langsmith" / "feedback.json", "helpful@model", "thumb@app"),
     "pairs": (HELD / "mt_bench" / "gpt-4_pair.jsonl", "gpt-4/pair-v2", None),
+    "promptfoo table": (HELD / "promptfoo_marked" / "results.csv", "tone", "human"),
+    "alpaca": (HELD / "alpaca_eval" / "annotations.json", "weighted", "human"),
+    "arena-hard": (HELD / "arena_hard" / "gpt-4.1" / "better.jsonl", "gpt-4.1", "expert"),
+    "battles": (HELD / "arena_battles" / "train.csv", "llm_judge", "human"),
+    "ragas": (HELD / "ragas" / "base.csv", "faithfulness", "aspect"),
+    "mlflow": (HELD / "mlflow" / "base" / "eval_results_table.json", "answer_similarity/v1", None),
+    "trulens": (HELD / "trulens" / "records.csv", "Groundedness", "human"),
 }
 FEW = 16  # records of a file that are kept
 VALUES = [None, True, False, 0, 1, -1, 0.5, 2.5, 1e308, float("nan"), "", "x", "C", "N", "correct", "0.5", "NaN", [],
@@ -46,7 +53,7 @@ def records(path: Path) -> Any:
     if isinstance(whole, list):
         return whole[:FEW]
     held = whole["results"] if "evalId" in whole else whole
-    name = "results" if "evalId" in whole else "samples"
+    name = "results" if "evalId" in whole else "data" if "columns" in whole else "samples"
     held[name] = held[name][:FEW]
     return whole
 
@@ -139,4 +146,4 @@ def run(n: int, seed: int = 20261127) -> Counter[tuple[str, str]]:
 
 if __name__ == "__main__":
     for (name, what), n in sorted(run(int(sys.argv[1])).items()):
-        print(f"{name:<10} {what:<16} {n}")
+        print(f"{name:<15} {what:<16} {n}")
