@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import slow_evaluations
 import xarray as xr
 from user_files import refuse, write
 
@@ -150,6 +151,7 @@ CASES = {
     "mt_bench": (slow_pairs, "gpt-4/pair-v2", "expert_*", 6),
     "mt_bench_single": (slow_single, "gpt-4/single-v1", None, 2),
     "langsmith_experiment": (slow_experiment, "correctness", "human", 2),
+    **slow_evaluations.CASES,
 }
 
 

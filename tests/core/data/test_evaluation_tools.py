@@ -1,0 +1,236 @@
+"""Files of tools that evaluate models: the right value by hand, and a refusal for each kind of fault that applies.
+
+Files are made here, after the schemas of the tools. Kinds as in `test_kinds_of_files`.
+"""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from user_files import refuse
+
+from cje_core.data.files import read
+from cje_core.data.intake.foreign import Asked, foreign, items_of
+from cje_core.workflow.reading.doctor import examine
+
+Record = dict[str, Any]
+
+
+def document(path: Path, held: Any, indent: int | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(held, indent=indent))
+    return path
+
+
+def of(
+    path: Path,
+    judge: str | None = None,
+    oracle: str | None = None,
+    range_: tuple[float, float] = (0, 1),
+    **asked: Any,
+) -> dict[str, Any]:
+    """Scores and labels by policy, in order of prompts and draws."""
+    made = foreign(path, judge=judge, oracle=oracle, asked=Asked(**asked))
+    assert made is not None
+    data, left_out = read(made, judge_range=range_, oracle_range=range_)
+    out: dict[str, Any] = {"left out": left_out["reason"].tolist()}
+    for policy in data.policy.values.tolist():
+        at = data.sel(policy=policy).stack(row=["prompt", "draw"])
+        at = at.isel(row=at.evaluated.values)
+        out[policy] = (at.judge.values.tolist(), [None if v != v else v for v in at.oracle.values.tolist()])
+    return out
+
+
+def names(path: Path, **asked: Any) -> list[str]:
+    """Names of all scores."""
+    held = items_of(path, Asked(**asked))
+    assert held is not None
+    return sorted({name for item in held.items for name in item.scores})
+
+
+def runs(path: Path) -> None:
+    """The command that doctor prints reads what doctor counted."""
+    found = examine(path)
+    assert not found.problem, found.problem
+    made = foreign(path, judge=found.judge, oracle=found.oracle)
+    assert made is not None
+    ranges = {f"{role}_range": found.scale(name or "") or (0.0, 1.0)
+              for role, name in (("judge", found.judge), ("oracle", found.oracle))}  # fmt: skip
+    assert int(read(made, **ranges)[0]["evaluated"].sum()) == found.n_usable
+
+
+# --- deepeval ---
+
+
+def metric(name: str, score: Any, **more: Any) -> Record:
+    held = {"name": name, "success": True, "evaluationModel": "gpt-4o"} | more
+    return held if score is None else held | {"score": score}
+
+
+def case(text: str, *metrics: Record, **more: Any) -> Record:
+    return {"name": "test_case_0", "input": text, "actualOutput": "a", "metricsData": list(metrics)} | more
+
+
+def deepeval(path: Path, cases: list[Record], model: str | None = "m", **more: Any) -> Path:
+    run = {"testCases": cases, "conversationalTestCases": [], "metricsScores": []} | more
+    return document(path, run | ({"hyperparameters": {"model": model}} if model else {}))
+
+
+FOUR = [0.25, 0.5, 0.75, 1.0]
+
+
+def test_deepeval(tmp_path: Path) -> None:
+    """An error is no score; two cases of one input are draws; the run's own list of scores is compared."""
+    cases = [case(f"q{k // 2}", metric("G", s), metric("human", k % 2, evaluationModel=None))
+             for k, s in enumerate(FOUR)]  # fmt: skip
+    cases.append(case("q2", metric("G", 0.0, error="no JSON", success=False)))
+    path = deepeval(tmp_path / "x.json", cases)
+    assert of(path, "G", "human")["m"] == (FOUR, [0, 1, 0, 1])
+    assert of(path, "G", "human")["left out"] == ["ungraded: G gave no number"]
+    runs(path)
+    latest = document(tmp_path / "y.json", {"testRunData": json.loads(path.read_text())}, indent=1)
+    assert of(latest, "G")["m"][0] == FOUR
+    told = deepeval(tmp_path / "z.json", cases, metricsScores=[{"metric": "G", "scores": [0.5, 0.5]}])
+    assert any(
+        "mean of metricsScores of G in the file is 0.500" in said for said in of(told, "G")["left out"]
+    )
+
+
+def test_deepeval_arms(tmp_path: Path) -> None:
+    """Runs of one model whose other hyperparameters differ are policies; two equal runs are refused."""
+    cases = [case(f"q{k}", metric("G", s)) for k, s in enumerate(FOUR)]
+    for name, prompt in (("a", "short"), ("b", "long")):
+        deepeval(tmp_path / f"{name}.json", cases, None, hyperparameters={"model": "m", "prompt": prompt})
+    assert {"m, prompt=short", "m, prompt=long"} <= of(tmp_path, "G").keys()
+    deepeval(tmp_path / "c.json", cases, None, hyperparameters={"model": "m", "prompt": "long"})
+    refuse(lambda: of(tmp_path, "G"), "c.json", "two runs", "policy_field=NAME")
+    assert examine(tmp_path).problem
+    (tmp_path / "c.json").unlink()
+    assert of(tmp_path, "G", policy="prompt").keys() >= {"short", "long"}
+    refuse(lambda: of(tmp_path, "G", policy="nothing"), "nothing is missing")
+
+
+def test_deepeval_graders(tmp_path: Path) -> None:
+    """Grades of one metric by two models are two scores, as are two metrics of one name."""
+    cases = [case(f"q{k}", metric("G", s, evaluationModel="ab"[k % 2]), metric("H", 1.0), metric("H", 0.0))
+             for k, s in enumerate(FOUR)]  # fmt: skip
+    path = deepeval(tmp_path / "x.json", cases)
+    assert names(path) == ["G@a", "G@b", "H", "H#2"]
+    assert of(path, "G@b")["m"][0] == [0.5, 1.0] and of(path, "H#2")["m"][0] == [0.0] * 4
+
+
+def test_deepeval_prompts(tmp_path: Path) -> None:
+    """One input with two expected outputs is two prompts; what was retrieved is the response's."""
+    same = [case("q", metric("G", s), expectedOutput="xy"[k // 2], retrievalContext=[str(k)])
+            for k, s in enumerate(FOUR)]  # fmt: skip
+    path = deepeval(tmp_path / "x.json", same)
+    found = examine(path)
+    assert found.prompts == 2 and of(path, "G")["m"][0] == FOUR
+    span = {"llmSpans": [{"name": "llm", "metricsData": [metric("G", 0.0)]}]}
+    path = deepeval(tmp_path / "y.json", [case("q", metric("G", 1.0), trace=span)])
+    assert of(path, "G") == {"m": ([1.0], [None]), "left out": [
+        "1 spans of traces have metrics: they grade parts of a response and are no scores"]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (lambda c: c[0].pop("metricsData"), None),
+        (lambda c: c[0].update(metricsData={}), "metricsData is {}"),
+        (lambda c: c[0]["metricsData"][0].pop("name"), "a metric without a name"),
+        (lambda c: c[0].pop("input") and c[0].pop("name"), "input is missing"),
+        (lambda c: c[0]["metricsData"][0].update(score="good"), "it holds the words 'good'"),
+        (lambda c: c.append(None), "a test case is an object"),
+    ],
+)
+def test_deepeval_faults(tmp_path: Path, fault: Any, said: str | None) -> None:
+    cases = [case(f"q{k}", metric("G", s)) for k, s in enumerate(FOUR)]
+    fault(cases)
+    path = deepeval(tmp_path / "x.json", cases)
+    if said is None:
+        assert of(path, "G")["m"][0] == FOUR[1:] and of(path, "G")["left out"] == [
+            "unusable: the test case has no metric"
+        ]
+    else:
+        refuse(lambda: of(path, "G"), "x.json", said)
+
+
+# --- OpenCompass ---
+
+
+def compass(path: Path, details: Any, **more: Any) -> Path:
+    return document(path, {"accuracy": 50.0} | more | {"details": details}, indent=4)
+
+
+def test_opencompass(tmp_path: Path) -> None:
+    """Verdicts by example, in each form in which the tool writes them; its accuracy is compared."""
+    verdicts = [True, False, True, False]
+    as_dict = {str(k): {"pred": 3, "answer": 4, "correct": v, "idx": k} for k, v in enumerate(verdicts)}
+    as_dict = {"type": "GEN"} | as_dict  # type: ignore[dict-item]
+    path = compass(tmp_path / "m" / "math.json", as_dict)
+    assert names(path) == ["correct"] and of(path)["m"][0] == [1, 0, 1, 0] and not of(path)["left out"]
+    as_list = [
+        {"example_abbr": f"d_{k}", "pred": [3, 4], "is_correct": [v, True]} for k, v in enumerate(verdicts)
+    ]
+    path = compass(tmp_path / "n" / "math.json", as_list, accuracy=75.0)
+    assert of(path)["n"][0] == [1, 1, 0, 1, 1, 1, 0, 1] and not of(path)["left out"]
+    path = compass(tmp_path / "o" / "math.json", as_list, accuracy=50.0)
+    said = "accuracy of is_correct in the file is 0.500, the mean of the 8 grades read 0.750: the tool counts others"
+    assert of(path)["left out"] == [f"caution: {said}"]
+    runs(path)
+
+
+def test_opencompass_judges(tmp_path: Path) -> None:
+    """A judge's letters count where the tool declares them; an answer's letter is none; C needs a scale."""
+    letters = {str(k): {"origin_prompt": "q", "prediction": w, "gold": "B"} for k, w in enumerate("ABBA")}
+    path = compass(tmp_path / "m" / "x.json", letters, attempted_ratio=100.0)
+    assert of(path)["m"][0] == [1, 0, 0, 1] and not of(path)["left out"]
+    refuse(lambda: of(compass(tmp_path / "n" / "x.json", letters)), "no verdict in its details")
+    letters["3"]["prediction"] = "C"
+    path = compass(tmp_path / "o" / "x.json", letters, attempted_ratio=75.0)
+    refuse(lambda: of(path), "it holds the words 'a', 'b', 'c'", "scale=")
+    assert of(path, scale={"a": 1, "b": 0, "c": None})["o"][0] == [1, 0, 0]
+
+
+def test_opencompass_cascade(tmp_path: Path) -> None:
+    """Rule and judge are scores apart; a judge who saw some replicas only is not put on the first of them."""
+    rule = [{"correct": True, "pred": "1"}, {"correct": False, "pred": "2"}]
+    detail = {"example_abbr": "d_0", "rule_evaluation": rule, "cascade_correct": [True, True],
+              "llm_evaluation": [{"prediction": "A", "llm_correct": True}]}  # fmt: skip
+    both = copy.deepcopy(detail) | {
+        "example_abbr": "d_1",
+        "llm_evaluation": [{"llm_correct": v} for v in (True, False)],
+    }
+    path = compass(tmp_path / "m" / "x.json", [detail, both], accuracy=100.0)
+    found = of(path, "cascade_correct", "llm_evaluation.llm_correct")
+    assert found["m"] == ([1, 1, 1, 1], [None, None, 1, 0])
+    assert found["left out"] == [
+        "llm_evaluation differ in how many replicas have them, so it is open which: they are no scores there"
+    ]
+    assert of(path, "rule_evaluation.correct")["m"][0] == [1, 0, 1, 0]
+
+
+def test_opencompass_runs(tmp_path: Path) -> None:
+    """Two work directories of one model are two runs; datasets begin the names of prompts."""
+    details = {"0": {"pred": "x", "correct": True}, "1": {"pred": "x", "correct": False}}
+    for when in ("1", "2"):
+        compass(tmp_path / when / "results" / "m" / "d.json", details)
+    refuse(lambda: of(tmp_path), "two runs", "policy_field=NAME")
+    assert examine(tmp_path).problem
+    compass(tmp_path / "1" / "results" / "m" / "e.json", details)
+    predictions = {"0": {"origin_prompt": "q", "prediction": "x", "gold": "x"}}
+    alone = document(tmp_path / "1" / "predictions" / "m" / "d.json", predictions)
+    assert of(tmp_path / "1")["m"][0] == [1, 0, 1, 0]
+    assert of(tmp_path / "1")["left out"] == ["predictions have no grade"]
+    refuse(lambda: of(alone), "predictions of OpenCompass have no grade")
+    details["1"]["correct"] = "maybe"  # type: ignore[assignment]
+    refuse(lambda: of(compass(tmp_path / "p" / "d.json", details)), "it holds the words 'maybe'")
+    refuse(
+        lambda: of(compass(tmp_path / "q" / "d.json", [details["0"], None])),
+        "detail 2",
+        "a detail is an object",
+    )
+    half = compass(tmp_path / "r" / "d.json", [details["0"], {"pred": "x"}])
+    assert "ungraded: correct gave no number" in of(half)["left out"]

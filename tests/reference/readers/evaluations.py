@@ -1,0 +1,75 @@
+"""Write files of tools that evaluate models beside this script, field by field as the tools' sources declare them.
+
+``python tests/reference/readers/evaluations.py``. Values come from one seed for each tool; nothing is copied.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MODELS = ("base", "better")
+Files = Iterator[tuple[str, object]]
+
+
+def deepeval(rng: random.Random) -> Files:
+    """Two runs of a model each; every seventh judge call failed, and half of the cases have a person's grade."""
+    for model in MODELS:
+        cases = [_case(k, rng) for k in range(24)]
+        means = [{"metric": name, "scores": [m["score"] for c in cases for m in c["metricsData"]
+                                             if m["name"] == name and "score" in m], "passes": 0, "fails": 0,
+                  "errors": 0} for name in ("Correctness (GEval)", "human")]  # fmt: skip
+        yield f"deepeval/{model}.json", {
+            "testFile": "test_app.py", "testCases": cases, "conversationalTestCases": [], "metricsScores": means,
+            "hyperparameters": {"model": model, "temperature": 0}, "testPassed": 24, "testFailed": 0,
+            "runDuration": 1.5,
+        }  # fmt: skip
+
+
+def _case(k: int, rng: random.Random) -> dict:
+    grade = {"name": "Correctness (GEval)", "threshold": 0.5, "success": True, "strictMode": False,
+             "evaluationModel": "judge-1"}  # fmt: skip
+    grade |= {"error": "timeout", "success": False} if k % 7 == 3 else {"score": rng.randint(0, 10) / 10}
+    person = [{"name": "human", "score": rng.randint(0, 1), "success": True}] * (k % 2 == 0)
+    return {"name": f"test_case_{k}", "input": f"question {k // 2}", "actualOutput": f"answer {k}", "success": True,
+            "metricsData": [grade, *person], "order": k}  # fmt: skip
+
+
+def opencompass(rng: random.Random) -> Files:
+    """A rule and a judge on two replicas of each example; the judge saw what the rule failed."""
+    for model in MODELS:
+        details = []
+        for k in range(12):
+            rule = [rng.random() < 0.5 for _ in range(2)]
+            judge = [{"prediction": "A" if rng.random() < 0.5 else "B"} for _ in range(2)]
+            judge = [j | {"llm_correct": j["prediction"] == "A", "dataset_replica_idx": d}
+                     for d, j in enumerate(judge)]  # fmt: skip
+            details.append({
+                "example_abbr": f"math_{k}",
+                "rule_evaluation": [{"pred": "7", "answer": "7", "correct": r} for r in rule],
+                "llm_evaluation": judge,
+                "cascade_correct": [r or j["llm_correct"] for r, j in zip(rule, judge, strict=True)],
+            })  # fmt: skip
+        mean = sum(sum(d["cascade_correct"]) for d in details) / 24
+        yield (
+            f"opencompass/results/{model}/math.json",
+            {"accuracy (2 runs average)": 100 * mean, "details": details},
+        )
+
+
+WRITERS: tuple[Callable[[random.Random], Files], ...] = (deepeval, opencompass)
+
+
+def main() -> None:
+    """Write all files."""
+    for write in WRITERS:
+        for name, held in write(random.Random(write.__name__)):
+            path = HERE / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = held if isinstance(held, str) else json.dumps(held, indent=1)
+            path.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
