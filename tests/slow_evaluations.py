@@ -12,6 +12,10 @@ def held(path: str) -> Any:
     return json.loads((HELD / path).read_text())
 
 
+def lines(path: str) -> list[Any]:
+    return [json.loads(text) for text in (HELD / path).read_text().splitlines()]
+
+
 def deepeval() -> Slow:
     out: Slow = {}
     for model in ("base", "better"):
@@ -34,7 +38,29 @@ def opencompass() -> Slow:
     return out
 
 
+def weave() -> Slow:
+    out: Slow = {}
+    for model in ("base", "better"):
+        for k, call in enumerate(lines(f"weave/{model}.jsonl")):
+            if call["output"]["scores"]:
+                people = [one["payload"]["value"] for one in call["summary"]["weave"]["feedback"]]
+                label = float(people[0]) if people else None
+                out[model, f"r{k % 12}", k // 12] = call["output"]["scores"]["tone"]["score"], label
+    return out
+
+
+def evals() -> Slow:
+    return {
+        (model, row["sample_id"], 0): (float(row["data"]["metascore"]), None)
+        for model in ("base", "better")
+        for row in lines(f"evals/{model}.jsonl")
+        if row.get("type") == "metrics"
+    }
+
+
 CASES = {
     "deepeval": (deepeval, "Correctness (GEval)", "human", 6),
+    "weave": (weave, "tone.score", "good@human", 6),
+    "evals": (evals, "metascore", None, 2),
     "opencompass": (opencompass, "llm_evaluation.llm_correct", "rule_evaluation.correct", 0),
 }

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from cje_core.data.errors import DataError
 from cje_core.data.fields import line, show
 from cje_core.data.intake.foreign import Asked, Contents, Item, named_by, text_of
-from cje_core.data.intake.grades import OPPOSITES, number, word
+from cje_core.data.intake.grades import OPPOSITES, joined, number, word
 from cje_core.data.intake.names import CAUTION
 from cje_core.data.intake.recognize import File
 from cje_core.data.intake.rows import rows_of
@@ -105,7 +105,7 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             else:
                 scores[name].append(grade)
         made.append(
-            (own, policy, trace if prompt is None else prompt, {n: _joined(v) for n, v in scores.items()})
+            (own, policy, trace if prompt is None else prompt, {n: joined(v) for n, v in scores.items()})
         )
     if not asked.policy:
         _check_candidates(named, policy_fields)
@@ -299,17 +299,6 @@ def _grade(
     if number(value) is None and (named is not None or value is not None):
         return full, named if word(value) is None else value
     return full, value
-
-
-def _joined(grades: Sequence[Any]) -> Any:
-    """One grade of several: their mean, or the word that all of them are."""
-    held = [grade for grade in grades if grade is not None]
-    numbers = [value for grade in held if (value := number(grade)) is not None]
-    if len(numbers) == len(held):
-        return sum(numbers) / len(numbers) if numbers else None
-    words = {word(grade) or grade for grade in held}
-    # Words that differ are averaged once they have numbers.
-    return next(iter(words)) if len(words) == 1 else held
 
 
 def _with_draws(made: Sequence[tuple[Any, ...]], policy_fields: Sequence[str]) -> list[Item]:

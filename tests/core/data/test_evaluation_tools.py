@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from user_files import refuse
+from user_files import refuse, write
 
 from cje_core.data.files import read
 from cje_core.data.intake.foreign import Asked, foreign, items_of
@@ -234,3 +234,180 @@ def test_opencompass_runs(tmp_path: Path) -> None:
     )
     half = compass(tmp_path / "r" / "d.json", [details["0"], {"pred": "x"}])
     assert "ungraded: correct gave no number" in of(half)["left out"]
+
+
+# --- Weave ---
+
+
+def call(
+    k: int, scores: Any, model: Any = "weave:///e/p/object/bot:v1", parent: str = "run", **more: Any
+) -> Record:
+    return {
+        "id": f"{parent}-{k}", "op_name": "weave:///e/p/op/Evaluation.predict_and_score:abc", "trace_id": parent,
+        "parent_id": parent, "inputs": {"self": "weave:///e/p/object/ev:v0", "model": model,
+        "example": f"weave:///e/p/object/data:v{len(parent)}/attr/rows/id/row{k}"},
+        "output": {"output": "text", "scores": scores, "model_latency": 0.1}, "exception": None,
+    } | more  # fmt: skip
+
+
+def feedback(value: Any, kind: str = "wandb.annotation.good") -> Record:
+    return {"weave": {"feedback": [{"feedback_type": kind, "payload": {"value": value}, "creator": "ann"}]}}
+
+
+def test_weave(tmp_path: Path) -> None:
+    """Scorers by path, texts left out, people's annotations apart, the evaluation's own means compared."""
+    table = [
+        call(k, {"tone": {"score": s, "why": f"it is {k} " * 12}, "ok": s > 0.5}) for k, s in enumerate(FOUR)
+    ]
+    table[0]["summary"] = feedback(1)
+    predict = {"id": "child", "op_name": "Model.predict", "trace_id": "run", "parent_id": "run-1", "inputs": {},
+               "output": "text", "summary": feedback({"good": {"digest": False}})}  # fmt: skip
+    reaction = {"summary": feedback(None, "wandb.reaction.1")}
+    whole = {"id": "run", "op_name": "Evaluation.evaluate", "trace_id": "run", "parent_id": None, "inputs": {},
+             "output": {"tone": {"score": {"mean": 0.625}}, "ok": {"true_fraction": 0.25}}}  # fmt: skip
+    table += [
+        predict,
+        predict | {"id": "other", "parent_id": "run"},
+        whole,
+        predict | {"id": "c2"} | reaction,
+    ]
+    path = write(tmp_path / "x.jsonl", table)
+    assert names(path) == ["good@human", "ok", "tone.score"]
+    found = of(path, "tone.score", "good@human")
+    assert found["bot"] == (FOUR, [1, 0, None, None])
+    assert any("tone.why: texts or lists" in said for said in found["left out"])
+    assert "1 grades were added to other calls" in found["left out"] and len(found["left out"]) == 2
+    assert any("true_fraction, of ok in the file is 0.250" in said for said in of(path, "ok")["left out"])
+    runs(path)
+
+
+def test_weave_scorers_applied_later(tmp_path: Path) -> None:
+    """A scorer that ran on a call afterwards is a score, unless the evaluation has it."""
+    later = [{"feedback_type": f"wandb.runnable.{name}", "payload": {"output": {"ok": value}}}
+             for name, value in (("late", 1), ("q", 0))]  # fmt: skip
+    table = [call(k, {"q": {"ok": True}}, summary={"weave": {"feedback": later}}) for k in range(2)]
+    path = write(tmp_path / "x.jsonl", table)
+    assert of(path, "q.ok")["bot"][0] == of(path, "late.ok")["bot"][0] == [1, 1]
+
+
+def test_weave_arms(tmp_path: Path) -> None:
+    """Versions of a model and settings are policies; a second evaluation of one is refused; trials are draws."""
+    table = [call(k // 2, {"q": s}) for k, s in enumerate(FOUR)]
+    path = write(tmp_path / "x.jsonl", table)
+    assert of(path)["bot"][0] == FOUR and examine(path).prompts == 2
+    newer = [call(k // 2, {"q": 1.0}, "weave:///e/p/object/bot:v2", "new") for k in range(4)]
+    path = write(tmp_path / "y.jsonl", table + newer)
+    found = of(path)
+    assert found["bot, version=v1"][0] == FOUR and found["bot, version=v2"][0] == [1.0] * 4
+    assert examine(path).prompts == 2  # a row of the data set is one prompt in all its versions
+    refuse(
+        lambda: of(write(tmp_path / "z.jsonl", table + [r | {"parent_id": "again"} for r in table])),
+        "two runs",
+    )
+    inline = [call(k, {"q": 1.0}, {"name": "bot", "temperature": t}) for t in (0, 1) for k in range(2)]
+    path = write(tmp_path / "i.jsonl", inline)
+    assert {"bot, temperature=0", "bot, temperature=1"} <= of(path).keys()
+    assert of(path, policy="temperature").keys() >= {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"exception": "Traceback"}, "unusable: the call ended with an exception"),
+        ({"output": None}, "unusable: the call has no output"),
+        ({"output": {"output": None, "scores": {}}}, "unusable: the model gave no output"),
+        ({"output": {"output": "text", "scores": {}}}, "ungraded: q gave no number"),
+        ({"inputs": {"example": "x"}}, "inputs.model is missing"),
+        ({"inputs": {"model": "m"}}, "inputs.example is missing"),
+        ({"output": {"output": "x", "scores": [1]}}, "output.scores is [1]"),
+        ({"output": {"output": "x", "scores": {"q": "good"}}}, "it holds the words 'good' beside numbers"),
+        ({"op_name": "Evaluation.predict_and_score", "summary": feedback({"a": 1, "b": 2})}, "has 2 values"),
+    ],
+)
+def test_weave_faults(tmp_path: Path, fault: Record, said: str) -> None:
+    path = write(tmp_path / "x.jsonl", [call(0, {"q": 0.5}), call(1, {"q": 1.0}) | fault])
+    if said.startswith(("unusable", "ungraded")):
+        assert of(path, "q")["bot"][0] == [0.5] and of(path, "q")["left out"] == [said]
+    else:
+        refuse(lambda: of(path, "q"), "x.jsonl", said)
+
+
+# --- openai/evals ---
+
+
+def evals(path: Path, events: list[Record], *functions: str, report: Any = None, **spec: Any) -> Path:
+    head = {
+        "completion_fns": list(functions) or ["m"],
+        "eval_name": "arith.dev.v0",
+        "run_config": {"eval_spec": {}},
+    }
+    rows = [{"run_id": "r", "event_id": k, "created_at": "now"} | event for k, event in enumerate(events)]
+    end = [{"final_report": report, "run_id": "r"}] * (report is not None)
+    return write(path, [{"spec": head | spec}, *rows, *end])
+
+
+def event(sample: str, kind: str, **data: Any) -> Record:
+    return {"sample_id": sample, "type": kind, "data": data}
+
+
+def test_evals(tmp_path: Path) -> None:
+    """Matches and metrics are scores, an error without a grade is none, and the report is compared."""
+    events = [event("a.0", "sampling", sampled="4")]
+    events += [event(f"a.{k}", "match", correct=k < 2, picked="4", expected="4") for k in range(3)]
+    events += [event(f"a.{k}", "metrics", score=s, choice="AB"[k % 2]) for k, s in enumerate(FOUR)]
+    events += [event("a.9", "error", message="timeout"), event("a.0", "error", message="retried")]
+    path = evals(tmp_path / "x.jsonl", events, report={"accuracy": 0.5, "score": 0.625, "counts/A": 2})
+    assert of(path, "score", "match") == {"m": (FOUR, [1, 1, 0, None]), "left out": [
+        "unusable: the sample ended with an error",
+        "caution: accuracy of the final report of match in the file is 0.500, the mean of the 3 grades read 0.667: the "
+        "tool counts others"]}  # fmt: skip
+    refuse(lambda: of(path, "choice"), "it holds the words 'a', 'b'", "scale=")
+    assert of(path, "choice", scale={"a": 1, "b": 0})["m"][0] == [1, 0, 1, 0]
+    runs(path)
+
+
+def test_evals_several_grades(tmp_path: Path) -> None:
+    path = evals(tmp_path / "x.jsonl", [event("a.0", "match", correct=v) for v in (True, False)])
+    assert of(path) == {
+        "m": ([0.5], [None]),
+        "left out": ["samples have several grades of match: their mean counts"],
+    }
+
+
+def test_evals_arms(tmp_path: Path) -> None:
+    """A judge is no part of the policy; arguments of the eval are; two runs of one are refused."""
+    events = [event(f"a.{k}", "metrics", score=s) for k, s in enumerate(FOUR)]
+    graded = {
+        "eval_spec": {"cls": "evals.elsuite.modelgraded.classify:ModelBasedClassify", "args": {"shots": 0}}
+    }
+    path = evals(tmp_path / "x.jsonl", events, "m", "judge", run_config=graded)
+    assert of(path)["m"][0] == FOUR
+    assert "m+n" in of(evals(tmp_path / "two" / "y.jsonl", events, "m", "n"))
+    more = copy.deepcopy(graded)
+    more["eval_spec"]["args"] = {"shots": 5}
+    evals(tmp_path / "z.jsonl", events, "m", "judge", run_config=more)
+    (tmp_path / "two" / "y.jsonl").unlink()
+    assert {"m, shots=0", "m, shots=5"} <= of(tmp_path).keys()
+    evals(tmp_path / "again.jsonl", events, "m", "judge", run_config=more, created_by="other")
+    refuse(lambda: of(tmp_path), "two runs", "policy_field=NAME")
+    refuse(lambda: of(path, policy="nothing"), "nothing is missing")
+    refuse(lambda: of(path, prompt="nothing"), "prompt_field='nothing'")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"sample_id": None}, "sample_id is missing"),
+        ({"type": None}, "type is missing"),
+        ({"data": None}, "data is missing"),
+        ({"data": {"picked": "x"}}, None),
+        ({"data": {"correct": "maybe"}}, "it holds the words 'maybe'"),
+    ],
+)
+def test_evals_faults(tmp_path: Path, fault: Record, said: str | None) -> None:
+    events = [event("a.0", "match", correct=True), event("a.1", "match", correct=True) | fault]
+    path = evals(tmp_path / "x.jsonl", events)
+    if said is None:
+        assert of(path) == {"m": ([1.0], [None]), "left out": ["ungraded: match gave no number"]}
+    else:
+        refuse(lambda: of(path), "x.jsonl", said)

@@ -58,7 +58,49 @@ def opencompass(rng: random.Random) -> Files:
         )
 
 
-WRITERS: tuple[Callable[[random.Random], Files], ...] = (deepeval, opencompass)
+def weave(rng: random.Random) -> Files:
+    """Two evaluations of a model each, with two trials; every third call has a person's annotation."""
+    for model in MODELS:
+        calls = []
+        for k in range(24):
+            feedback = [{"feedback_type": "wandb.annotation.good", "payload": {"value": rng.randint(0, 1)}}]
+            failed = k % 8 == 5
+            calls.append({
+                "id": f"{model}-{k}", "op_name": "weave:///e/p/op/Evaluation.predict_and_score:x1", "trace_id": model,
+                "parent_id": model, "exception": None,
+                "inputs": {"self": "weave:///e/p/object/ev:1", "model": f"weave:///e/p/object/{model}:9",
+                           "example": f"weave:///e/p/object/data:3/attr/rows/id/r{k % 12}"},
+                "output": {"output": None if failed else "text", "model_latency": 0.1,
+                           "scores": {} if failed else {"tone": {"score": rng.randint(0, 10) / 10}}},
+                "summary": {"weave": {"feedback": feedback if k % 3 == 0 else []}},
+            })  # fmt: skip
+        yield f"weave/{model}.jsonl", lines(calls)
+
+
+def evals(rng: random.Random) -> Files:
+    """Two model-graded runs with one judge; one sample ended with an error."""
+    for model in MODELS:
+        spec = {
+            "completion_fns": [model, "judge-1"],
+            "eval_name": "joke.dev.v0",
+            "base_eval": "joke",
+            "split": "dev",
+            "run_config": {"eval_spec": {"cls": "evals.elsuite.modelgraded.classify:ModelBasedClassify"}},
+        }
+        events = [{"sample_id": "joke.dev.24", "type": "error", "data": {"type": "Timeout", "message": ""}}]
+        for k in range(24):
+            grade = {"choice": "12345"[k % 5], "score": 1 + k % 5, "metascore": rng.random() < 0.5}
+            events.append({"sample_id": f"joke.dev.{k}", "type": "metrics", "data": grade})
+        rows = [{"run_id": "r", "event_id": k, **event, "created_by": "", "created_at": ""}
+                for k, event in enumerate(events)]  # fmt: skip
+        yield f"evals/{model}.jsonl", lines([{"spec": spec}, *rows, {"final_report": {}, "run_id": "r"}])
+
+
+def lines(rows: list[dict]) -> str:
+    return "\n".join(map(json.dumps, rows))
+
+
+WRITERS: tuple[Callable[[random.Random], Files], ...] = (deepeval, opencompass, weave, evals)
 
 
 def main() -> None:
