@@ -58,9 +58,22 @@ def evals() -> Slow:
     }
 
 
+def braintrust() -> Slow:
+    out: Slow = {}
+    for model in ("base", "better"):
+        spans = held(f"braintrust/{model}.json")["events"]
+        for k, root in enumerate(span for span in spans if span["is_root"]):
+            of = [s for s in spans if s["root_span_id"] == root["id"] and not s["is_root"]]
+            scored, *reviews = [span["scores"]["Factuality"] for span in of]
+            label = sum(reviews) / len(reviews) if reviews else None
+            out[f"exp-{model}", json.dumps([root["input"], "x"]), k % 2] = scored, label
+    return out
+
+
 CASES = {
     "deepeval": (deepeval, "Correctness (GEval)", "human", 6),
     "weave": (weave, "tone.score", "good@human", 6),
     "evals": (evals, "metascore", None, 2),
+    "braintrust": (braintrust, "Factuality", "Factuality@human", 0),
     "opencompass": (opencompass, "llm_evaluation.llm_correct", "rule_evaluation.correct", 0),
 }

@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 
 from cje_core.data.errors import DataError
 from cje_core.data.fields import line, show
-from cje_core.data.intake.foreign import Item
+from cje_core.data.intake.foreign import Item, text_of
+
+# Fields that tell one response of a prompt from another as a draw.
+DRAW = {"draw_idx", "draw", "epoch", "repetition", "repeat", "attempt", "trial", "sample", "seed"}
+MOST_ARMS = 20  # values of a field beyond which it names no arm
 
 
 class Run(NamedTuple):
@@ -125,3 +129,54 @@ def repeated(item: Item, before: Item, policy_field: str) -> DataError:
         f"{before.file}, row {before.row} too: two runs; keep one, or name what tells them apart with "
         "policy_field=NAME"
     )
+
+
+def telling(groups: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[str, list[str]] | None:
+    """Field of few values that differs between all responses of every group, with its values; None if there is none.
+
+    Parameters
+    ----------
+    groups : sequence of sequences of mappings
+        Fields of the responses of one policy and prompt each, of which there are several.
+
+    Examples
+    --------
+    >>> telling([[{"arm": "a", "seed": 1}, {"arm": "b", "seed": 2}], [{"arm": "b"}, {"arm": "c"}]])
+    ('arm', ['a', 'b', 'c'])
+    >>> telling([[{"seed": 1}, {"seed": 2}]]) is None
+    True
+    """
+    for name in dict.fromkeys(name for group in groups for held in group for name in held):
+        if name.rpartition(".")[2] in DRAW:
+            continue
+        values: set[str] = set()
+        for group in groups:
+            scalars = (held.get(name) for held in group)
+            distinct = {
+                text_of(v) for v in scalars if v is not None and v != "" and not isinstance(v, dict | list)
+            }
+            values |= distinct
+            if len(distinct) < len(group) or len(values) > MOST_ARMS:
+                break
+        else:
+            return (name, sorted(values)) if groups else None
+    return None
+
+
+def told_apart(where: str, name: str, values: Sequence[str], policy_field: str) -> DataError:
+    """Error of responses of one policy and prompt that a field tells apart."""
+    return DataError(
+        f"{where}: {name} tells responses of one policy and prompt apart ({line(', '.join(values), 80)}): name the "
+        f"policy with policy_field={name}, or with policy_field={policy_field} if they are its draws"
+    )
+
+
+def check_draws(items: Sequence[Item], fields: Sequence[Mapping[str, Any]], policy_field: str) -> None:
+    """Stop where a field tells the draws of every prompt apart as it would arms; fields are those of each item."""
+    groups: dict[tuple[str, str], list[tuple[Item, Mapping[str, Any]]]] = defaultdict(list)
+    for item, held in zip(items, fields, strict=True):
+        groups[item.policy, item.prompt].append((item, held))
+    several = [group for group in groups.values() if len(group) > 1]
+    if (found := telling([[held for _, held in group] for group in several])) is not None:
+        item = several[0][1][0]
+        raise told_apart(f"{item.file}, row {item.row}", *found, policy_field)

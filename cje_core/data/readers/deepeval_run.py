@@ -15,9 +15,10 @@ from cje_core.data.errors import DataError
 from cje_core.data.fields import show
 from cje_core.data.intake.foreign import UNUSABLE, Aggregate, Asked, Contents, Item, named_by, text_of
 from cje_core.data.intake.grades import number
+from cje_core.data.intake.nested import scalars
 from cje_core.data.intake.raw import stem_of
 from cje_core.data.intake.recognize import File
-from cje_core.data.intake.runs import Run, arms, numbered, setting
+from cje_core.data.intake.runs import Run, arms, check_draws, numbered, setting
 
 TITLE = "test run of deepeval"
 ROLES = {
@@ -86,6 +87,9 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             why = "" if scores else f"{UNUSABLE}the test case has no metric"
             items.append(Item(str(case.path), case.row, name, prompt, scores, response=response, why=why))
     field = asked.policy or role
+    if not asked.policy:
+        metadata = (case.held.get("metadata") for case in every)
+        check_draws(items, [dict(scalars("metadata", held or {})) for held in metadata], field)
     roles = {"policy": field, "prompt": asked.prompt or "input", "draw": "test cases of one input in a run"}
     notes = [note for file, held in runs for note in _notes(file, held)]
     aggregates = [one for file, held in runs for one in _aggregates(file, held, graders)]

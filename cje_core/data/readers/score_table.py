@@ -19,6 +19,7 @@ from cje_core.data.intake.grades import OPPOSITES, joined, number, word
 from cje_core.data.intake.names import CAUTION
 from cje_core.data.intake.recognize import File
 from cje_core.data.intake.rows import rows_of
+from cje_core.data.intake.runs import MOST_ARMS, telling, told_apart
 
 TITLE = "table of scores, one a row"
 ROLES = {
@@ -47,12 +48,10 @@ POLICY = ("policy", "model", "model_name", "modelId", "datasetRunName", "dataset
 MODEL = {"model", "model_name", "modelId"}  # in the metadata of a score this is the annotator's
 SESSION = ("session_name", "session_id")  # of LangSmith, whose sessions are experiments
 PROMPT = ("prompt_id", "datasetItemId", "dataset_item_id", "example_id", "reference_example_id", "item_id")
-# Fields that tell one response of a prompt from another as a draw, and those that never name an arm.
-DRAW = ("draw_idx", "draw", "epoch", "repetition", "repeat", "attempt", "trial", "sample", "seed")
+# Fields that never name an arm.
 NO_ARM = {"id", "comment", "explanation", "timestamp", "created_at", "updated_at", "createdAt", "updatedAt", "latency",
           "cost", "total_cost", "input", "output", "response", "trace_name", "traceName", "name", "modified_at",
           "start_time", "end_time", "environment"}  # fmt: skip
-MOST_ARMS = 20
 
 
 class Row(NamedTuple):
@@ -319,39 +318,22 @@ def _with_draws(made: Sequence[tuple[Any, ...]], policy_fields: Sequence[str]) -
 
 def _check_arms(several: Sequence[Sequence[Sequence[Row]]], policy_fields: Sequence[str]) -> None:
     """Stop where a column of few values differs between all responses of each prompt: it may name an arm."""
-    names = dict.fromkeys(name for group in several for own in group for row in own for name in row.held)
-    used = {
-        *policy_fields[:1],
-        *TRACE,
-        *NAME,
-        *NUMBER,
-        *WORD,
-        *KIND,
-        *SOURCE,
-        *ANNOTATOR,
-        *PROMPT,
-        *DRAW,
-        *NO_ARM,
-    }
-    for name in names:
+    used = {*policy_fields[:1], *TRACE, *NAME, *NUMBER, *WORD, *KIND, *SOURCE, *ANNOTATOR, *PROMPT, *NO_ARM}
+    groups = [[_shared(own, used) for own in group] for group in several]
+    if (found := telling(groups)) is not None:
+        raise told_apart(several[0][1][0].where, *found, policy_fields[0])
+
+
+def _shared(own: Sequence[Row], used: set[str]) -> dict[str, Any]:
+    """Fields that may name an arm, and whose value all rows of a response share."""
+    held = {}
+    for name in dict.fromkeys(name for row in own for name in row.held):
         if name in used or name.rpartition(".")[2] in used or name.startswith(("result", "feedback_source")):
             continue
-        values: set[str] = set()
-        telling = True
-        for group in several:
-            of_group = [{_first(row.held, [name]) for row in own} for own in group]
-            distinct = {text_of(next(iter(one))) for one in of_group if len(one) == 1 and None not in one}
-            telling &= len(distinct) == len(group)
-            values |= distinct
-            if not telling or len(values) > MOST_ARMS:
-                break
-        if telling and len(values) <= MOST_ARMS:
-            row = several[0][1][0]
-            raise DataError(
-                f"{row.where}: {name} tells responses of one policy and prompt apart "
-                f"({line(', '.join(sorted(values)), 80)}): name the policy with policy_field={name}, or with "
-                f"policy_field={policy_fields[0]} if they are its draws"
-            )
+        values = {_first(row.held, [name]) for row in own}
+        if len(values) == 1:
+            held[name] = next(iter(values))
+    return held
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:

@@ -411,3 +411,92 @@ def test_evals_faults(tmp_path: Path, fault: Record, said: str | None) -> None:
         assert of(path) == {"m": ([1.0], [None]), "left out": ["ungraded: match gave no number"]}
     else:
         refuse(lambda: of(path), "x.jsonl", said)
+
+
+# --- Braintrust ---
+
+
+def span(k: int, scores: Any, experiment: str = "e", **more: Any) -> Record:
+    name = f"{experiment}{k}"
+    return {"id": name, "span_id": name, "root_span_id": name, "experiment_id": experiment, "input": f"q{k}",
+            "output": "text", "scores": scores, "span_attributes": {"type": "eval"}} | more  # fmt: skip
+
+
+def within(k: int, scores: Any, kind: str, n: int = 0, parent: str | None = None, **more: Any) -> Record:
+    own = {"id": f"{kind}{k}{n}", "span_id": f"{kind}{k}{n}", "root_span_id": f"e{k}", "is_root": False}
+    return (
+        span(k, scores)
+        | own
+        | {"span_attributes": {"type": kind}, "span_parents": [parent or f"e{k}"]}
+        | more
+    )
+
+
+def test_braintrust(tmp_path: Path) -> None:
+    """Roots are responses; a score that a scorer gave and a person reviewed or changed is two."""
+    table = [span(k, {"F": s, "G": s}) for k, s in enumerate(FOUR)]
+    table += [within(k, {"F": s}, "score") for k, s in enumerate(FOUR)]
+    table[0]["scores"]["F"] = 0.5  # the mean of two reviews
+    table += [within(0, {"F": v}, "review", n) for n, v in enumerate((0, 1))]
+    table[1]["scores"]["F"] = 0.0  # changed in place
+    table += [within(2, {"F": 0.0}, "score", 1, parent="llm20"), within(2, {"F": 0.0}, "llm")]
+    path = write(tmp_path / "x.jsonl", table)
+    assert names(path) == ["F", "F@edit", "F@human", "G"]
+    found = of(path, "F", "F@*")
+    assert found["e"] == (FOUR, [0.5, 0, None, None])
+    assert found["left out"] == ["2 spans within traces have scores, which are of parts"]
+    page = document(tmp_path / "page.json", {"events": table, "cursor": "abc"})
+    assert of(page, "F")["e"][0] == FOUR and "caution: the file is one page of several" in str(of(page, "F"))
+    runs(path)
+    refuse(lambda: of(write(tmp_path / "y.jsonl", [*table, table[0]]), "F"), "span 'e0' is in row 1 too")
+
+
+def test_braintrust_arms(tmp_path: Path) -> None:
+    """An experiment is a policy; where its responses to one input differ in a field, that may name the policies."""
+    arms = [
+        span(k, {"F": s}, input=f"q{k // 2}", metadata={"model": "ab"[k % 2], "trial": k})
+        for k, s in enumerate(FOUR)
+    ]
+    path = write(tmp_path / "x.jsonl", arms)
+    refuse(lambda: of(path), "metadata.model tells responses of one policy and prompt apart (a, b)")
+    assert examine(path).problem
+    assert of(path, policy="metadata.model")["b"][0] == [0.5, 1.0]
+    assert of(path, policy="experiment_id")["e"][0] == FOUR
+    other = [span(k, {"F": 1.0}, "f", metadata={"model": "a"}) for k in range(2)]
+    path = write(tmp_path / "y.jsonl", [one | {"metadata": {"model": "a"}} for one in arms[::2]] + other)
+    assert of(path)["e"][0] == [0.25, 0.75] and of(path)["f"][0] == [1.0, 1.0]
+    refuse(lambda: of(path, policy="metadata.model"), "two runs")
+    assert of(
+        write(
+            tmp_path / "z.jsonl", [arms[0] | {"expected": e, "span_id": e, "root_span_id": e} for e in "xy"]
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"scores": None, "error": "timeout"}, "unusable: the span ended with an error"),
+        ({"scores": {"F": None}}, "ungraded: F gave no number"),
+        ({"scores": [1]}, "scores is [1]"),
+        ({"scores": {"F": "good"}}, "it holds the words 'good' beside numbers"),
+        ({"span_id": None}, "span_id or experiment_id is missing"),
+        ({"input": None}, "input is missing"),
+    ],
+)
+def test_braintrust_faults(tmp_path: Path, fault: Record, said: str) -> None:
+    path = write(tmp_path / "x.jsonl", [span(0, {"F": 0.5}), span(1, {"F": 1.0}) | fault])
+    if said.startswith(("unusable", "ungraded")):
+        assert of(path, "F") == {"e": ([0.5], [None]), "left out": [said]}
+    else:
+        refuse(lambda: of(path, "F"), "x.jsonl, row 2" if "words" not in said else "x.jsonl", said)
+    kept = write(tmp_path / "y.jsonl", [span(0, {"F": 0.5}), span(1, {"F": 0.0}, error="the tool counts it")])
+    assert of(kept, "F") == {"e": ([0.5, 0.0], [None, None]), "left out": []}
+
+
+def test_deepeval_arms_in_one_run(tmp_path: Path) -> None:
+    """Test cases of one input that differ in a field of their metadata may be of several policies."""
+    cases = [case(f"q{k // 2}", metric("G", s), metadata={"bot": "ab"[k % 2]}) for k, s in enumerate(FOUR)]
+    path = deepeval(tmp_path / "x.json", cases)
+    refuse(lambda: of(path), "metadata.bot tells responses of one policy and prompt apart (a, b)")
+    assert of(path, policy="bot")["b"][0] == [0.5, 1.0]

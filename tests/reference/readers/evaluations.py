@@ -96,11 +96,57 @@ def evals(rng: random.Random) -> Files:
         yield f"evals/{model}.jsonl", lines([{"spec": spec}, *rows, {"final_report": {}, "run_id": "r"}])
 
 
+def braintrust(rng: random.Random) -> Files:
+    """Two experiments; the root has the scorer's value, or the mean of the reviewers where there are some."""
+    for model in MODELS:
+        spans = []
+        for k in range(24):
+            common = {"experiment_id": f"exp-{model}", "project_id": "p", "root_span_id": f"{model}-{k}"}
+            within = common | {"is_root": False, "span_parents": [f"{model}-{k}"]}
+            value, reviews = rng.randint(0, 4) / 4, [rng.randint(0, 1) for _ in range(k % 3)]
+            held = sum(reviews) / len(reviews) if reviews else value
+            spans.append(
+                common
+                | {
+                    "id": f"{model}-{k}",
+                    "span_id": f"{model}-{k}",
+                    "is_root": True,
+                    "span_attributes": {"type": "eval"},
+                    "input": {"q": k // 2},
+                    "output": "text",
+                    "expected": "x",
+                    "scores": {"Factuality": held},
+                    "metadata": {"model": model},
+                    "error": None,
+                }
+            )
+            spans.append(
+                within
+                | {
+                    "id": f"s{model}{k}",
+                    "span_id": f"s{model}{k}",
+                    "scores": {"Factuality": value},
+                    "span_attributes": {"type": "score", "purpose": "scorer", "name": "Factuality"},
+                }
+            )
+            spans += [
+                within
+                | {
+                    "id": f"r{model}{k}.{n}",
+                    "span_id": f"r{model}{k}.{n}",
+                    "scores": {"Factuality": v},
+                    "span_attributes": {"type": "review"},
+                }
+                for n, v in enumerate(reviews)
+            ]
+        yield f"braintrust/{model}.json", {"events": spans, "cursor": None}
+
+
 def lines(rows: list[dict]) -> str:
     return "\n".join(map(json.dumps, rows))
 
 
-WRITERS: tuple[Callable[[random.Random], Files], ...] = (deepeval, opencompass, weave, evals)
+WRITERS: tuple[Callable[[random.Random], Files], ...] = (deepeval, opencompass, weave, evals, braintrust)
 
 
 def main() -> None:
