@@ -70,10 +70,34 @@ def braintrust() -> Slow:
     return out
 
 
+def helm() -> Slow:
+    out: Slow = {}
+    for model in ("base", "better"):
+        for k, one in enumerate(
+            held(f"helm/runs/suite/mmlu:subject=law,model=org_{model}/per_instance_stats.json")
+        ):
+            exact, *judged = [stat["sum"] for stat in one["stats"]]
+            if judged:
+                out[f"org_{model}", f"id{k // 2}", k % 2] = float(judged[0]), float(exact)
+    return out
+
+
+def lighteval() -> Slow:
+    out: Slow = {}
+    for model in ("base", "better"):
+        date = "2026-01-02T03-04-05.600000"
+        for k, row in enumerate(lines(f"lighteval/details/org/{model}/{date}/details_gsm8k|0_{date}.jsonl")):
+            if row["metric"]["judge_score"] is not None:
+                out[f"org/{model}", str(k), 0] = float(row["metric"]["judge_score"]), row["metric"]["em"]
+    return out
+
+
 CASES = {
     "deepeval": (deepeval, "Correctness (GEval)", "human", 6),
     "weave": (weave, "tone.score", "good@human", 6),
     "evals": (evals, "metascore", None, 2),
     "braintrust": (braintrust, "Factuality", "Factuality@human", 0),
+    "helm": (helm, "judge_score", "exact_match", 2),
+    "lighteval": (lighteval, "judge_score", "em", 2),
     "opencompass": (opencompass, "llm_evaluation.llm_correct", "rule_evaluation.correct", 0),
 }

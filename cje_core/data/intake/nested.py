@@ -27,8 +27,17 @@ def scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def without_texts(items: Sequence[Item]) -> tuple[list[Item], list[tuple[str, str]]]:
-    """Items without the scores that hold remarks or lists, and the notes that name these by file."""
+def without_texts(
+    items: Sequence[Item], *, several: bool = False
+) -> tuple[list[Item], list[tuple[str, str]]]:
+    """Items without the scores that hold remarks or lists, and the notes that name these by file.
+
+    Parameters
+    ----------
+    items : sequence of Item
+    several : bool
+        Whether a list that holds words is several grades of one response.
+    """
     words: dict[str, set[str]] = defaultdict(set)
     texts: set[str] = set()
     for item in items:
@@ -36,7 +45,7 @@ def without_texts(items: Sequence[Item]) -> tuple[list[Item], list[tuple[str, st
             parts = value if isinstance(value, list) else [value]
             found = {one for part in parts if (one := word(part)) is not None}
             words[name] |= found
-            if isinstance(value, list) and not found:
+            if isinstance(value, list) and not (several and found):
                 texts.add(name)
     texts |= {
         name

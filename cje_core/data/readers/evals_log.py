@@ -85,7 +85,7 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
                 (str(log.file.path), f"samples have several grades of {', '.join(names)}: their mean counts")
             )
     field = asked.policy or "completion_fns" + "".join(f" and {name}" for name in differ)
-    items, notes = without_texts(unique(items, field))
+    items, notes = without_texts(unique(items, field), several=True)
     roles = {"policy": field, "prompt": "sample_id" + " and eval_name" * several, "draw": "none"}
     return Contents(items, roles, [*notes, *twice], [one for log in logs for one in _aggregates(log)])
 

@@ -90,7 +90,7 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
         items.append(Item(call.file, call.row, policy, prompt, {} if why else scores, 0, response, why=why))
     field = asked.policy or "inputs.model" + "".join(f" and {name}" for name in differ)
     items = numbered(items, field, [text_of(call.held.get("parent_id")) for call in scored])
-    items, notes = without_texts(items)
+    items, notes = without_texts(items, several=True)
     if others:
         notes.append((others.most_common(1)[0][0], f"{others.total()} grades were added to other calls"))
     roles = {"policy": field, "prompt": asked.prompt or "inputs.example", "draw": "trial"}

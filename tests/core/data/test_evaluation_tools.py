@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from user_files import refuse, write
 
@@ -500,3 +501,159 @@ def test_deepeval_arms_in_one_run(tmp_path: Path) -> None:
     path = deepeval(tmp_path / "x.json", cases)
     refuse(lambda: of(path), "metadata.bot tells responses of one policy and prompt apart (a, b)")
     assert of(path, policy="bot")["b"][0] == [0.5, 1.0]
+
+
+# --- HELM ---
+
+
+def stat(name: str, mean: Any, split: str = "test", **more: Any) -> Record:
+    return {"name": {"name": name, "split": split} | more, "count": 1, "sum": mean, "mean": mean}
+
+
+def instance(k: int, *stats: Record, **more: Any) -> Record:
+    return {"instance_id": f"id{k}", "train_trial_index": 0, "stats": list(stats)} | more
+
+
+def helm(place: Path, instances: list[Record], model: str | None = "org/m", **adapter: Any) -> Path:
+    path = document(place / "per_instance_stats.json", instances, indent=2)
+    if model:
+        scenario = {"class_name": "x.MMLU", "args": {"subject": "law"}}
+        spec = {"name": f"mmlu:subject=law,model={model}", "scenario_spec": scenario}
+        document(place / "run_spec.json", spec | {"adapter_spec": {"model": model} | adapter})
+    return path
+
+
+def test_helm(tmp_path: Path) -> None:
+    """Means by metric, joined over records; trials are draws; perturbed instances, tokens and indices are left out."""
+    table = [instance(k // 2, stat("em", s), train_trial_index=k % 2) for k, s in enumerate(FOUR)]
+    table += [instance(0, stat("judge", 1.0), stat("predicted_index", 3), stat("finish_reason_stop", 1))]
+    table += [instance(0, stat("em", 0.0), perturbation={"name": "typos", "robustness": True})]
+    table += [
+        instance(2, {**stat("em", None), "count": 0, "sum": 0}),
+        instance(3, {**stat("em", None), "count": 4, "sum": 3.0}),
+    ]
+    path = helm(tmp_path / "run", table)
+    assert names(path) == ["em", "judge"]
+    found = of(path, "em", "judge")
+    assert found["org/m"] == ([*FOUR, 0.75], [1.0, None, None, None, None])
+    assert sorted(found["left out"]) == [
+        "finish_reason_stop, predicted_index are no grades", "ungraded: em gave no number",
+        "unusable: the instance is perturbed, which HELM reports apart"]  # fmt: skip
+    whole = [stat("em", 0.5), stat("em", 0.1, perturbation={"name": "typos"})]
+    document(tmp_path / "run" / "stats.json", whole)
+    said = [one for one in of(path, "em")["left out"] if one.startswith("caution")]
+    assert said == ["caution: mean in stats.json of em in the file is 0.500, the mean of the 5 grades read 0.650: the "
+                    "tool counts others"]  # fmt: skip
+    runs(path)
+    path = helm(tmp_path / "splits", [instance(0, stat("em", 1.0)), instance(1, stat("em", 0.5, "valid"))])
+    assert of(path, "em")["left out"] == ["caution: splits test, valid are read together"]
+
+
+def test_helm_arms(tmp_path: Path) -> None:
+    """Settings of the adapter tell runs of one model apart; without run_spec.json the directory names the model."""
+    table = [instance(k, stat("em", s)) for k, s in enumerate(FOUR)]
+    for shots in (0, 5):
+        helm(tmp_path / "a" / f"mmlu:subject=law,shots={shots},model=m", table, max_train_instances=shots)
+    found = of(tmp_path / "a")
+    assert {"org/m, max_train_instances=0", "org/m, max_train_instances=5"} <= found.keys()
+    assert examine(tmp_path / "a").prompts == 4  # the prompts are the same
+    assert of(tmp_path / "a", policy="max_train_instances").keys() >= {"0", "5"}
+    helm(tmp_path / "a" / "again", table, max_train_instances=5)
+    refuse(lambda: of(tmp_path / "a"), "two runs", "policy_field=NAME")
+    for model in ("x", "y"):
+        helm(tmp_path / "b" / f"mmlu:subject=law,model={model}", table, None)
+    assert {"x", "y"} <= of(tmp_path / "b").keys() and examine(tmp_path / "b").prompts == 4
+    helm(tmp_path / "b" / "gsm:model=x", table, None)
+    assert len(of(tmp_path / "b")["x"][0]) == 8  # two scenarios
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (instance(1, stat("em", "good")), "it holds the words 'good' beside numbers"),
+        (instance(1, {"name": "em"}), "a statistic without a name"),
+        (instance(1, stat("em", 1.0), stat("em", 0.0)), "em occurs twice in its stats"),
+        (instance(0, stat("em", 0.0)), "keep one"),
+        (instance(1, instance_id=None), "instance_id is missing"),
+        (instance(1, train_trial_index=-1), "train_trial_index is -1"),
+        (instance(1, stats={}), "stats is {}"),
+    ],
+)
+def test_helm_faults(tmp_path: Path, fault: Record, said: str) -> None:
+    path = helm(tmp_path / "run", [instance(0, stat("em", 1.0)), fault])
+    refuse(lambda: of(path, "em"), "per_instance_stats.json", said)
+
+
+# --- lighteval ---
+
+DATE = "2026-01-02T03-04-05.600000"
+
+
+def detail(k: int, **metrics: Any) -> Record:
+    return {
+        "doc": {"id": str(k), "query": "q", "task_name": "t"},
+        "model_response": {"text": ["a"]},
+        "metric": metrics,
+    }
+
+
+def lighteval(
+    place: Path, rows: list[Record], model: str = "org/m", date: str = DATE, task: str = "t|0"
+) -> Path:
+    path = place / "details" / model / date / f"details_{task}_{date}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_parquet(path)
+    return path
+
+
+def test_lighteval(tmp_path: Path) -> None:
+    """Metrics by name from Parquet; inputs of corpus metrics and a judge's texts are none; the results are compared."""
+    rows = [detail(k, em=s, judge_score=1.0 - s, judgement=[f"because {k}"], bleu={"golds": [k], "preds": [2]})
+            for k, s in enumerate(FOUR)]  # fmt: skip
+    path = lighteval(tmp_path, rows)
+    assert names(path) == ["em", "judge_score"]
+    found = of(path, "judge_score", "em")
+    assert found["org/m"] == ([0.75, 0.5, 0.25, 0.0], FOUR)
+    assert found["left out"] == ["bleu is a metric over the whole corpus, and no grade of an example",
+                                 "judgement: texts or lists, which are no grades"]  # fmt: skip
+    results = {"results": {"t|0": {"em": 0.5, "em_stderr": 0.1}, "all": {"em": 0.1}}}
+    document(tmp_path / "results" / "org/m" / f"results_{DATE}.json", results)
+    assert any(
+        "result in results_2026" in said and "em in the file is 0.500" in said
+        for said in of(path, "em")["left out"]
+    )
+    runs(path)
+    lighteval(tmp_path, rows, "org/n")
+    lighteval(tmp_path, rows, "org/m", task="u|0")
+    found = of(tmp_path / "details", "em")
+    assert found["org/n"][0] == FOUR and found["org/m"][0] == FOUR * 2
+    lighteval(tmp_path, rows, "org/n", "2026-01-03T00-00-00.1")
+    refuse(lambda: of(tmp_path / "details", "em"), "two runs", "policy_field=NAME")
+    assert examine(tmp_path / "details").problem
+
+
+def test_lighteval_of_earlier_versions(tmp_path: Path) -> None:
+    """Rows without an id pair by their text, whatever their order; a text that occurs twice has two draws."""
+    for model, order in (("m", (0, 1, 2)), ("n", (2, 1, 0))):
+        rows = [{"example": f"q{k}", "full_prompt": f"{model} q{k}", "predictions": ["a"], "metrics": {"acc": k / 4}}
+                for k in order]  # fmt: skip
+        lighteval(tmp_path, [*rows, rows[0] | {"metrics": {"acc": 1.0}}], f"org/{model}")
+    found = of(tmp_path)
+    assert found["org/m"][0] == [0.0, 1.0, 0.25, 0.5] and found["org/n"][0] == [0.0, 0.25, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"doc": {"id": "", "query": ""}}, "neither doc.id nor the example's text"),
+        ({"metric": None}, "metrics are missing"),
+        ({"metric": {"em": "good"}}, "it holds the words 'good' beside numbers"),
+        ({"metric": {"other": 1.0}}, "ungraded: em gave no number"),
+    ],
+)
+def test_lighteval_faults(tmp_path: Path, fault: Record, said: str) -> None:
+    path = write(tmp_path / "m" / f"details_t_{DATE}.jsonl", [detail(0, em=0.5), detail(1, em=1.0) | fault])
+    if said.startswith("ungraded"):
+        assert of(path, "em") == {"m": ([0.5], [None]), "left out": [said]}
+    else:
+        refuse(lambda: of(path, "em"), "m/details_t", said)

@@ -142,11 +142,65 @@ def braintrust(rng: random.Random) -> Files:
         yield f"braintrust/{model}.json", {"events": spans, "cursor": None}
 
 
+def helm(rng: random.Random) -> Files:
+    """Two runs of a scenario with two trials; a grade of NaN is not written."""
+    for model in MODELS:
+        stats = [
+            [_stat("exact_match", rng.randint(0, 1)), _stat("judge_score", rng.randint(0, 4) / 4)]
+            for _ in range(24)
+        ]
+        instances = [
+            {"instance_id": f"id{k // 2}", "train_trial_index": k % 2, "stats": held[: 1 + (k != 7)]}
+            for k, held in enumerate(stats)
+        ]
+        yield f"helm/runs/suite/mmlu:subject=law,model=org_{model}/per_instance_stats.json", instances
+
+
+def _stat(name: str, value: float) -> dict:
+    return {
+        "name": {"name": name, "split": "test"},
+        "count": 1,
+        "sum": value,
+        "sum_squared": value**2,
+        "min": value,
+        "max": value,
+        "mean": value,
+        "variance": 0.0,
+        "stddev": 0.0,
+    }
+
+
+def lighteval(rng: random.Random) -> Files:
+    """Two runs as JSON lines, with the columns of the tool's Parquet files."""
+    for model in MODELS:
+        rows = [
+            {
+                "doc": {"query": f"question {k}", "id": str(k), "task_name": "gsm8k"},
+                "model_response": {"text": [f"answer {k}"]},
+                "metric": {
+                    "em": float(rng.random() < 0.5),
+                    "judge_score": None if k == 5 else rng.randint(0, 4) / 4,
+                },
+            }
+            for k in range(24)
+        ]
+        date = "2026-01-02T03-04-05.600000"
+        yield f"lighteval/details/org/{model}/{date}/details_gsm8k|0_{date}.jsonl", lines(rows)
+
+
 def lines(rows: list[dict]) -> str:
     return "\n".join(map(json.dumps, rows))
 
 
-WRITERS: tuple[Callable[[random.Random], Files], ...] = (deepeval, opencompass, weave, evals, braintrust)
+WRITERS: tuple[Callable[[random.Random], Files], ...] = (
+    deepeval,
+    opencompass,
+    weave,
+    evals,
+    braintrust,
+    helm,
+    lighteval,
+)
 
 
 def main() -> None:
