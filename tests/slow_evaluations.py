@@ -92,6 +92,30 @@ def lighteval() -> Slow:
     return out
 
 
+def judgebench() -> Slow:
+    out: Slow = {}
+    worth = {"A>B": 1.0, "A=B": 0.5, "B>A": 0.0}
+    for model in ("base", "better"):
+        name = f"dataset=judgebench,response_model=m,judge_name=vanilla,judge_model={model}.jsonl"
+        for pair in lines(f"judgebench/{name}"):
+            first, second = pair["judgments"]
+            if first is not None:
+                share = (worth[first["decision"]] + 1 - worth[second["decision"]]) / 2
+                out[f"vanilla/{model}", pair["pair_id"], 0] = share, worth[pair["label"]]
+                out[f"vanilla/{model}", pair["pair_id"], 1] = 1 - share, 1 - worth[pair["label"]]
+    return out
+
+
+def rewardbench() -> Slow:
+    out: Slow = {}
+    for model in ("base", "better"):
+        columns = held(f"rewardbench/{model}.json")
+        for k in range(12):
+            out[f"org/{model}", str(k), 0] = columns["scores_chosen"][k], 1.0
+            out[f"org/{model}", str(k), 1] = columns["scores_rejected"][k], 0.0
+    return out
+
+
 CASES = {
     "deepeval": (deepeval, "Correctness (GEval)", "human", 6),
     "weave": (weave, "tone.score", "good@human", 6),
@@ -99,5 +123,8 @@ CASES = {
     "braintrust": (braintrust, "Factuality", "Factuality@human", 0),
     "helm": (helm, "judge_score", "exact_match", 2),
     "lighteval": (lighteval, "judge_score", "em", 2),
+    "judgebench": (judgebench, "judge", "label", 4),
+    "rewardbench": (rewardbench, "judge", "label", 0),
     "opencompass": (opencompass, "llm_evaluation.llm_correct", "rule_evaluation.correct", 0),
 }
+CAUTIONS = {"judgebench": 1, "rewardbench": 1}  # that they test a judge

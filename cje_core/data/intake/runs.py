@@ -11,10 +11,17 @@ from typing import Any, NamedTuple
 from cje_core.data.errors import DataError
 from cje_core.data.fields import line, show
 from cje_core.data.intake.foreign import Item, text_of
+from cje_core.data.intake.names import CAUTION
 
 # Fields that tell one response of a prompt from another as a draw.
 DRAW = {"draw_idx", "draw", "epoch", "repetition", "repeat", "attempt", "trial", "sample", "seed"}
 MOST_ARMS = 20  # values of a field beyond which it names no arm
+# What is said of files that test judges on answers whose better one is known.
+TEST_OF_A_JUDGE = (
+    f"{CAUTION}the file tests a judge, and its policies are judges: cje-lab analyze --judge judge --oracle label "
+    "--out DIR writes how far it agrees with the labels (kappa, AC1, alpha, correlation) to index.html; --judge judge "
+    "--oracle correct gives its accuracy"
+)
 
 
 class Run(NamedTuple):

@@ -22,6 +22,7 @@ from cje_core.data.intake.foreign import (
     text_of,
 )
 from cje_core.data.intake.grades import joined, number
+from cje_core.data.intake.names import CAUTION
 from cje_core.data.intake.nested import scalars, without_texts
 from cje_core.data.intake.recognize import File
 from cje_core.data.intake.rows import rows_of
@@ -82,7 +83,10 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
         names = sorted({name for held in grades.values() for name, values in held.items() if len(values) > 1})
         if names:
             twice.append(
-                (str(log.file.path), f"samples have several grades of {', '.join(names)}: their mean counts")
+                (
+                    str(log.file.path),
+                    f"{CAUTION}samples have several grades of {', '.join(names)}: their mean counts",
+                )
             )
     field = asked.policy or "completion_fns" + "".join(f" and {name}" for name in differ)
     items, notes = without_texts(unique(items, field), several=True)

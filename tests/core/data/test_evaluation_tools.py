@@ -371,7 +371,7 @@ def test_evals_several_grades(tmp_path: Path) -> None:
     path = evals(tmp_path / "x.jsonl", [event("a.0", "match", correct=v) for v in (True, False)])
     assert of(path) == {
         "m": ([0.5], [None]),
-        "left out": ["samples have several grades of match: their mean counts"],
+        "left out": ["caution: samples have several grades of match: their mean counts"],
     }
 
 
@@ -657,3 +657,88 @@ def test_lighteval_faults(tmp_path: Path, fault: Record, said: str) -> None:
         assert of(path, "em") == {"m": ([0.5], [None]), "left out": [said]}
     else:
         refuse(lambda: of(path, "em"), "m/details_t", said)
+
+
+# --- JudgeBench and RewardBench ---
+
+
+def pair(k: int, label: str, *decisions: str | None, **more: Any) -> Record:
+    judgments = [None if one is None else {"judgment": {}, "decision": one} for one in decisions]
+    return {"pair_id": f"p{k}", "response_A": "a", "response_B": "b", "label": label, "judge_name": "vanilla",
+            "judgments": judgments} | more  # fmt: skip
+
+
+VERDICTS = [
+    pair(0, "A>B", "A>B", "B>A"),  # right in both orders
+    pair(1, "A>B", "A>B", "A>B"),  # the orders cancel
+    pair(2, "B>A", "A=B", "A>B"),  # a tie, and right
+    pair(3, "B>A", None, "A>B"),  # right in the order that did not fail
+    pair(4, "B>A", "A>B", "A=B"),  # wrong
+]
+
+
+def test_judgebench(tmp_path: Path) -> None:
+    """A judge is the policy; a failed order leaves no preference, and JudgeBench's own rule its accuracy."""
+    path = write(tmp_path / "dataset=x,judge_name=vanilla,judge_model=m.jsonl", VERDICTS)
+    found = of(path, "judge", "label")
+    assert found["vanilla/m"] == ([1, 0, 0.5, 0.5, 0.25, 0.75, 0.75, 0.25], [1, 0, 1, 0, 0, 1, 0, 1])
+    assert found["left out"].count("ungraded: judge gave no number") == 2
+    assert "tests a judge" in str(found["left out"]) and "index.html" in str(found["left out"])
+    assert of(path, "correct")["vanilla/m"][0] == [1, 1, 0, 0, 1, 1, 1, 1, 0, 0]  # 3 of 5
+    runs(path)
+    assert "test a judge" in examine(path).what
+    single = write(tmp_path / "single.jsonl", [pair(0, "A>B", "A>B"), pair(1, "A>B", "B>A")])
+    assert of(single, "correct")["vanilla"][0] == [1, 1, 0, 0]
+    refuse(lambda: of(write(tmp_path / "y.jsonl", [*VERDICTS, VERDICTS[0]]), "judge"), "two runs")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"label": None}, "label is missing"),
+        ({"label": "A"}, "label is 'A'"),
+        ({"judgments": None}, "judgments are missing"),
+        ({"judgments": [{"decision": "neither"}]}, "decision is 'neither'"),
+        ({"judge_name": None}, "judge_name is missing"),
+    ],
+)
+def test_judgebench_faults(tmp_path: Path, fault: Record, said: str) -> None:
+    path = write(tmp_path / "x.jsonl", [VERDICTS[0], VERDICTS[1] | fault])
+    refuse(lambda: of(path, "judge"), "x.jsonl, row 2", said)
+
+
+def test_rewardbench(tmp_path: Path) -> None:
+    """Rewards of chosen and rejected answers, in columns or in rows; results that contradict them are told."""
+    columns = {"id": [7, 8], "results": [1, 0], "subset": ["s", "s"], "scores_chosen": [0.75, 0.25],
+               "scores_rejected": [0.5, 0.5], "model": "rm"}  # fmt: skip
+    path = document(tmp_path / "x.json", columns, indent=4)
+    assert of(path, "judge", "label")["rm"] == ([0.75, 0.5, 0.25, 0.5], [1, 0, 1, 0])
+    assert of(path, "correct")["rm"][0] == [1, 1, 0, 0]
+    assert len(of(path, "judge")["left out"]) == 1 and "tests a judge" in of(path, "judge")["left out"][0]
+    runs(path)
+    wrong = document(tmp_path / "w.json", columns | {"results": [0, 0]})
+    assert "caution: results of 1 examples are not what their rewards say" in of(wrong, "judge")["left out"]
+    rows = [
+        {"prompt": "q", "results": 1, "scores_chosen": [0.75], "scores_rejected": [0.5]} for _ in range(2)
+    ]
+    path = write(tmp_path / "rm_outputs.jsonl", rows)
+    assert of(path, "judge")["rm"][0] == [0.75, 0.5, 0.75, 0.5] and examine(path).prompts == 2
+    refuse(lambda: of(document(tmp_path / "y.json", columns | {"id": [7]})), "id has 1 values, and results 2")
+    refuse(lambda: of(document(tmp_path / "z.json", columns | {"id": [7, 7]}), "judge"), "two runs")
+
+
+def test_rewardbench_2(tmp_path: Path) -> None:
+    """The right answers come first; a rating of -1 is none of a generative judge, and a reward of a model."""
+    row = {"id": "tied:1", "results": 0.5, "scores": [1.0, -1.0, 0.0], "num_correct": 2, "model": "rm"}
+    path = write(tmp_path / "x.jsonl", [row])
+    assert of(path, "judge", "label", (-1, 1))["rm"] == ([1, -1, 0], [1, 1, 0])
+    path = write(tmp_path / "y.jsonl", [row | {"model_type": "Generative RM"}])
+    assert of(path, "judge", "label")["rm"] == ([1, 0], [1, 0])
+    compared = {"id": ["a", "b"], "results": [1, 0.5], "subset": ["s", "t"], "model": "gpt"}
+    assert of(document(tmp_path / "z.json", compared))["gpt"][0] == [1, 0.5]
+    for fault in ({"num_correct": None}, {"num_correct": 4}, {"scores": 1.0}):
+        refuse(lambda fault=fault: of(write(tmp_path / "f.jsonl", [row | fault])), "f.jsonl, example 1")  # type: ignore[misc]
+    refuse(lambda: of(write(tmp_path / "g.jsonl", [row | {"id": None}])), "neither id nor prompt")
+    refuse(
+        lambda: of(write(tmp_path / "h.jsonl", [row | {"scores": ["good", 0, 1]}]), "judge"), "words 'good'"
+    )

@@ -155,6 +155,9 @@ CASES = {
 }
 
 
+CAUTIONS = {"promptfoo": 1, "inspect": 1, "inspect_json": 1}
+
+
 def as_dict(data: xr.Dataset) -> Slow:
     out = {}
     for p, policy in enumerate(data.policy.values.tolist()):
@@ -181,7 +184,7 @@ def test_each_format_against_a_slow_reader(name: str) -> None:
         ), key
     said = left_out["reason"].str.startswith("caution")  # of a mean that differs from the file's own
     left_out = left_out[~said]
-    assert said.sum() == {"promptfoo": 1, "inspect": 1, "inspect_json": 1}.get(name, 0)
+    assert said.sum() == {**CAUTIONS, **slow_evaluations.CAUTIONS}.get(name, 0)
     assert len(left_out) == n_gone and left_out["reason"].str.startswith(("ungraded", "unusable")).all()
     files = [path for path in (HELD / name).rglob("*") if path.is_file()]
     found_items = items_of(HELD / name)

@@ -188,19 +188,60 @@ def lighteval(rng: random.Random) -> Files:
         yield f"lighteval/details/org/{model}/{date}/details_gsm8k|0_{date}.jsonl", lines(rows)
 
 
+def judgebench(rng: random.Random) -> Files:
+    """Two judges on the same pairs, in both orders; one call of each failed."""
+    labels = [rng.choice(["A>B", "B>A"]) for _ in range(12)]
+    for model in MODELS:
+        rows = [
+            {
+                "pair_id": f"p{k}",
+                "original_id": k,
+                "source": "mmlu-pro-law",
+                "question": "q",
+                "response_model": "m",
+                "response_A": "a",
+                "response_B": "b",
+                "label": label,
+                "judge_name": "vanilla",
+                "judgments": [
+                    None if k == 4 else {"decision": rng.choice(["A>B", "B>A", "A=B"])},
+                    {"decision": rng.choice(["A>B", "B>A", "A=B"])},
+                ],
+            }
+            for k, label in enumerate(labels)
+        ]
+        yield (
+            f"judgebench/dataset=judgebench,response_model=m,judge_name=vanilla,judge_model={model}.jsonl",
+            lines(rows),
+        )
+
+
+def rewardbench(rng: random.Random) -> Files:
+    """Two reward models on the same examples, in columns."""
+    for model in MODELS:
+        chosen, rejected = [[rng.randint(0, 8) / 8 for _ in range(12)] for _ in range(2)]
+        yield (
+            f"rewardbench/{model}.json",
+            {
+                "id": list(range(12)),
+                "subset": ["xstest-should-respond"] * 12,
+                "scores_chosen": chosen,
+                "scores_rejected": rejected,
+                "model": f"org/{model}",
+                "model_type": "Seq. Classifier",
+                "results": [int(c > r) for c, r in zip(chosen, rejected, strict=True)],
+                "chat_template": "tokenizer",
+            },
+        )
+
+
 def lines(rows: list[dict]) -> str:
     return "\n".join(map(json.dumps, rows))
 
 
 WRITERS: tuple[Callable[[random.Random], Files], ...] = (
-    deepeval,
-    opencompass,
-    weave,
-    evals,
-    braintrust,
-    helm,
-    lighteval,
-)
+    deepeval, opencompass, weave, evals, braintrust, helm, lighteval, judgebench, rewardbench,
+)  # fmt: skip
 
 
 def main() -> None:
