@@ -102,7 +102,6 @@ def judgebench() -> Slow:
             if first is not None:
                 share = (worth[first["decision"]] + 1 - worth[second["decision"]]) / 2
                 out[f"vanilla/{model}", pair["pair_id"], 0] = share, worth[pair["label"]]
-                out[f"vanilla/{model}", pair["pair_id"], 1] = 1 - share, 1 - worth[pair["label"]]
     return out
 
 
@@ -123,7 +122,7 @@ CASES = {
     "braintrust": (braintrust, "Factuality", "Factuality@human", 0),
     "helm": (helm, "judge_score", "exact_match", 2),
     "lighteval": (lighteval, "judge_score", "em", 2),
-    "judgebench": (judgebench, "judge", "label", 4),
+    "judgebench": (judgebench, "judge", "label", 2),
     "rewardbench": (rewardbench, "judge", "label", 0),
     "opencompass": (opencompass, "llm_evaluation.llm_correct", "rule_evaluation.correct", 0),
 }

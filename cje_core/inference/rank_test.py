@@ -89,7 +89,8 @@ def rank_test(
             terms = x * (y - rho * x)
             spread = float((terms**2).sum())
             between = float((sum_by(code, terms, n_clusters) ** 2).sum()) * n_clusters / (n_clusters - 1)
-            rows = len(x) * spread / between if spread > 1e-12 * len(x) else float(n_clusters)
+            # Terms that cancel within every cluster leave no spread between them.
+            rows = len(x) * spread / between if min(spread, between) > 1e-12 * len(x) else float(n_clusters)
         t = rho * math.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300))
     df = max(min(rows, n_clusters) - 2.0, 1.0)
     p_value = float(special.stdtr(df, -t))

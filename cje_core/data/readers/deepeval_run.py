@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 
 from cje_core.data.errors import DataError
 from cje_core.data.fields import show
-from cje_core.data.intake.foreign import UNUSABLE, Aggregate, Asked, Contents, Item, named_by, text_of
+from cje_core.data.intake.foreign import (
+    UNUSABLE,
+    Aggregate,
+    Asked,
+    Contents,
+    Item,
+    field_of,
+    named_by,
+    text_of,
+)
 from cje_core.data.intake.grades import number
 from cje_core.data.intake.nested import scalars
 from cje_core.data.intake.raw import stem_of
@@ -181,11 +190,10 @@ def _scores(case: Case, graders: dict[str, set[str]]) -> dict[str, Any]:
 def _notes(file: File, run: dict[str, Any]) -> Iterator[tuple[str, str]]:
     spans = 0
     for case in _cases(file, run):
-        trace = case.held.get("trace")
-        for kind in SPANS if isinstance(trace, dict) else ():
-            held = trace.get(kind)
-            spans += sum(bool(span.get("metricsData")) for span in (held if isinstance(held, list) else [])
-                         if isinstance(span, dict))  # fmt: skip
+        for kind in SPANS:
+            held = field_of(case.held, f"trace.{kind}")
+            inner = [span for span in held if isinstance(span, dict)] if isinstance(held, list) else []
+            spans += sum(bool(span.get("metricsData")) for span in inner)
     if spans:
         yield (
             str(file.path),

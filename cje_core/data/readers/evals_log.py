@@ -142,8 +142,12 @@ def _samples(log: Log) -> Samples:
             raise DataError(f"{log.file.path}, row {row}: sample_id is missing; every event has one")
         sample = text_of(event["sample_id"])
         first.setdefault(sample, row)
-        if kind in (MATCH, "metrics") and not isinstance(data, dict):
-            raise DataError(f"{log.file.path}, row {row}: data is {show(data)}; a graded event has an object")
+        if not isinstance(data, dict):
+            if kind in (MATCH, "metrics"):
+                raise DataError(
+                    f"{log.file.path}, row {row}: data is {show(data)}; a graded event has an object"
+                )
+            data = {}
         if kind == MATCH:
             grades[sample][MATCH].append(data.get("correct"))
         elif kind == "metrics":
@@ -151,7 +155,7 @@ def _samples(log: Log) -> Samples:
                 grades[sample][name].append(value)
         elif kind == "error":
             failed.add(sample)
-        elif kind == "sampling" and isinstance(data, dict) and isinstance(data.get("sampled"), str):
+        elif kind == "sampling" and isinstance(data.get("sampled"), str):
             answers.setdefault(sample, data["sampled"])  # a judge's own words come later
     return grades, first, failed, answers
 

@@ -1,9 +1,8 @@
 """Judgments of JudgeBench (JSON lines of ``run_judge.py``): a judge's verdicts on pairs whose better answer is known.
 
-They test the judge and no policy: the judge is the policy, a pair the prompt, and its answers A and B are draws 0 and
-1. ``judge`` is the share of orders in which it prefers the answer, a tie counting half, and none where an order failed;
-``label`` is 1 for the better answer; ``correct`` is JudgeBench's own verdict on the judge, in which ties and failed
-orders are no votes.
+They test the judge and no policy: the judge is the policy and a pair the prompt. ``judge`` is the share of orders in
+which it prefers answer A, a tie counting half, and none where an order failed; ``label`` is 1 where A is the better
+answer; ``correct`` is JudgeBench's own verdict on the judge, in which ties and failed orders are no votes.
 """
 
 import re
@@ -23,22 +22,21 @@ TITLE = "judgments of JudgeBench, which test a judge"
 ROLES = {
     "policy": "`judge_name`, with the judge's model that the file's name says",
     "prompt": "`pair_id`",
-    "draw": "answer A is 0, answer B is 1",
-    "scores": "`judge`: share of orders that prefer the answer; `label`: 1 for the better; `correct`: judge is right",
+    "draw": "0",
+    "scores": "`judge`: share of orders that prefer answer A; `label`: 1 where A is better; `correct`: judge is right",
     "left out": "`judge` where an order failed",
 }
 MODEL = re.compile(r"judge_model=([^,]+)$")
 PREFERS_A = {"A>B": 1.0, "A>>B": 1.0, "A=B": 0.5, "B>A": 0.0, "B>>A": 0.0}
-ANSWERS = ("response_A", "response_B")
 
 
 def knows(file: File) -> bool:
     """Return whether a row is a pair with a label."""
-    return {"pair_id", "label", *ANSWERS} <= file.names
+    return {"pair_id", "label", "response_A", "response_B"} <= file.names
 
 
 def read(files: Sequence[File], asked: Asked) -> Contents:
-    """Read two responses for each pair."""
+    """Read a response for each pair."""
     items = []
     for path in (file.path for file in files):
         for row, pair in rows_of(path):
@@ -55,17 +53,10 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             judged = (
                 None if None in orders else sum(known for known in orders if known is not None) / len(orders)
             )
-            for draw, name in enumerate(ANSWERS):
-                scores = {
-                    "judge": judged if draw == 0 or judged is None else 1.0 - judged,
-                    "label": 1.0 - label if draw else label,
-                    "correct": correct,
-                }
-                answer = pair.get(name)
-                response = answer if isinstance(answer, str) else None
-                items.append(Item(str(path), row, policy, prompt, scores, draw, response))
+            scores = {"judge": judged, "label": label, "correct": correct}
+            items.append(Item(str(path), row, policy, prompt, scores))
     field = asked.policy or "judge_name and the judge's model"
-    roles = {"policy": field, "prompt": asked.prompt or "pair_id", "draw": "answers of a pair"}
+    roles = {"policy": field, "prompt": asked.prompt or "pair_id", "draw": "none"}
     return Contents(unique(items, field), roles, [(str(files[0].path), TEST_OF_A_JUDGE)])
 
 

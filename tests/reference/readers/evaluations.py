@@ -190,7 +190,7 @@ def lighteval(rng: random.Random) -> Files:
 
 def judgebench(rng: random.Random) -> Files:
     """Two judges on the same pairs, in both orders; one call of each failed."""
-    labels = [rng.choice(["A>B", "B>A"]) for _ in range(12)]
+    labels = [rng.choice(["A>B", "B>A"]) for _ in range(24)]
     for model in MODELS:
         rows = [
             {
