@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from cje_core.data.fields import CONTROL
+from cje_core.data.errors import DataError
+from cje_core.data.fields import CONTROL, line
 
 # Fields that tell one response of a prompt from another as a draw, and those that never name an arm.
 DRAW = {"draw_idx", "draw", "epoch", "repetition", "repeat", "attempt", "trial", "sample", "seed"}
@@ -103,6 +104,14 @@ def arm_column(
                 continue
             return name, sorted(values)
     return None
+
+
+def told_apart(where: str, name: str, values: Sequence[str], policy_field: str) -> DataError:
+    """Error of responses of one policy and prompt that a field tells apart."""
+    return DataError(
+        f"{where}: {name} tells responses of one policy and prompt apart ({line(', '.join(values), 80)}): name the "
+        f"policy with policy_field={name}, or with policy_field={policy_field} if they are its draws"
+    )
 
 
 def _scalar(value: Any) -> str | None:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from cje_core.data.errors import DataError
 from cje_core.data.fields import line, show
 from cje_core.data.intake.foreign import Asked, Contents, Item, named_by, text_of
-from cje_core.data.intake.grades import OPPOSITES, number, word
-from cje_core.data.intake.keys import MOST_ARMS, arm_column
+from cje_core.data.intake.grades import OPPOSITES, joined, number, word
+from cje_core.data.intake.keys import MOST_ARMS, arm_column, told_apart
 from cje_core.data.intake.names import CAUTION
 from cje_core.data.intake.recognize import File
 from cje_core.data.intake.rows import rows_of
@@ -100,7 +100,7 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             else:
                 scores[name].append(grade)
         made.append(
-            (own, policy, trace if prompt is None else prompt, {n: _joined(v) for n, v in scores.items()})
+            (own, policy, trace if prompt is None else prompt, {n: joined(v) for n, v in scores.items()})
         )
     if not asked.policy:
         _check_candidates(named, policy_fields)
@@ -296,17 +296,6 @@ def _grade(
     return full, value
 
 
-def _joined(grades: Sequence[Any]) -> Any:
-    """One grade of several: their mean, or the word that all of them are."""
-    held = [grade for grade in grades if grade is not None]
-    numbers = [value for grade in held if (value := number(grade)) is not None]
-    if len(numbers) == len(held):
-        return sum(numbers) / len(numbers) if numbers else None
-    words = {word(grade) or grade for grade in held}
-    # Words that differ are averaged once they have numbers.
-    return next(iter(words)) if len(words) == 1 else held
-
-
 def _with_draws(made: Sequence[tuple[Any, ...]], policy_fields: Sequence[str]) -> list[Item]:
     """Items; further responses of one policy and prompt are draws, unless a column tells them apart as arms."""
     groups: dict[tuple[str, str], list[list[Row]]] = defaultdict(list)
@@ -330,12 +319,7 @@ def _check_arms(several: Sequence[Sequence[Sequence[Row]]], policy_fields: Seque
     used |= {name for name in held if name.startswith(("result", "feedback_source"))}
     groups = [[[row.held for row in own] for own in group] for group in several]
     if (told := arm_column(groups, used)) is not None:
-        name, values = told
-        raise DataError(
-            f"{several[0][1][0].where}: {name} tells responses of one policy and prompt apart "
-            f"({line(', '.join(values), 80)}): name the policy with policy_field={name}, or with "
-            f"policy_field={policy_fields[0]} if they are its draws"
-        )
+        raise told_apart(several[0][1][0].where, *told, policy_fields[0])
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import slow_evaluations
 import xarray as xr
 from user_files import refuse, write
 
@@ -254,6 +255,7 @@ CASES = {
     "ragas": (slow_ragas, "faithfulness", "aspect", 2),
     "mlflow": (slow_mlflow, "answer_similarity/v1", "response/llm_judged/correctness", 2),
     "trulens": (slow_trulens, "Groundedness", "human", 2),
+    **slow_evaluations.CASES,
 }
 RANGES = {"mt_bench_single": (1, 10), "mlflow": (1, 5)}
 # Fixtures in which something is said of a mean, a scale or the format.
@@ -287,7 +289,7 @@ def test_each_format_against_a_slow_reader(name: str) -> None:
         ), key
     said = left_out["reason"].str.startswith("caution")  # of a mean that differs from the file's own
     left_out = left_out[~said]
-    assert said.sum() == CAUTIONS.get(name, 0)
+    assert said.sum() == {**CAUTIONS, **slow_evaluations.CAUTIONS}.get(name, 0)
     left_out = left_out[left_out["row"].notna()]
     assert len(left_out) == n_gone and left_out["reason"].str.startswith(("ungraded", "unusable")).all()
     files = [path for path in (HELD / name).rglob("*") if path.is_file()]
