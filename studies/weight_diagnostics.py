@@ -8,6 +8,7 @@ divergences.
 """
 
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from studies.engine.measures import summary_table
 from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import legend
 from studies.engine.scenario import replicate_with_facts
-from studies.engine.sentences import ANSWER
+from studies.engine.sentences import ANSWER, every
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 POLICIES = ("clone", "parallel_universe_prompt", "premium", "unhelpful")
@@ -153,7 +154,7 @@ def _failures(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def findings(ds: xr.Dataset) -> list[Finding]:
-    """Whether stabilised ESS looks healthy, whether it knows anything, and whether the gate on TTC does."""
+    """Order of the policies; whether stabilised ESS looks healthy and knows anything; whether the gate on TTC does."""
     at = _paper_cell(ds)
     raw = average(rows_of(at["ess_fraction"], "policy"))
     stable = average(rows_of(at["ess_fraction_stabilised"], "policy"))
@@ -169,6 +170,7 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     useful = True if ttc - HALF * ttc_mcse > SHALL else False if ttc + HALF * ttc_mcse < SHALL else None
     left = _left_out(ds)
     return [
+        _order(at),
         Finding(
             f"Do stabilised weights look healthy at the paper's divergence? {ANSWER[restored]}: their ESS/n is at "
             "least "
@@ -191,6 +193,32 @@ def findings(ds: xr.Dataset) -> list[Finding]:
             useful,
         ),
     ]
+
+
+def _order(at: xr.Dataset) -> Finding:
+    """Whether the means of each diagnostic order the targets as the paper's table prints them."""
+    names, pairs = [str(p) for p in at["policy"].values], []
+    for name, (words, _) in DIAGNOSTICS.items():
+        if name not in PRINTED["clone"]:
+            continue
+        mean = average(rows_of(at[name], "policy"))
+        for first, second in combinations(range(len(names)), 2):
+            gap = mean.at(first).less(mean.at(second))
+            up = PRINTED[names[first]][name] > PRINTED[names[second]][name]
+            low, high = (gap.low[0], gap.high[0]) if up else (-gap.high[0], -gap.low[0])
+            pairs.append((words, True if low > 0 else False if high < 0 else None))
+    by_name = {words: [holds for one, holds in pairs if one == words] for words, _ in pairs}
+    shown = ", ".join(
+        f"{words} {found.count(True)}" + (f" ({found.count(None)} not settled)" if None in found else "")
+        for words, found in by_name.items()
+    )
+    holds = every(holds for _, holds in pairs)
+    return Finding(
+        f"Do the diagnostics order the targets as the paper's table does? {ANSWER[holds]}: of "
+        f"{len(pairs) // len(by_name)} pairs of targets the means order as printed, {shown}.",
+        RULE + "0 for the difference of two targets' means: all as printed holds, one the other way does not",
+        holds,
+    )
 
 
 def _left_out(ds: xr.Dataset) -> str:
