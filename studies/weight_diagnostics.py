@@ -25,7 +25,7 @@ from studies.engine.measures import summary_table
 from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import legend
 from studies.engine.scenario import replicate_with_facts
-from studies.engine.sentences import ANSWER, every
+from studies.engine.sentences import ANSWER, every, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 POLICIES = ("clone", "parallel_universe_prompt", "premium", "unhelpful")
@@ -160,11 +160,11 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     stable = average(rows_of(at["ess_fraction_stabilised"], "policy"))
     k, names = int(np.argmin(stable.value)), [str(p) for p in ds["policy"].values]
     best = {name: predictive(ds, "snips", name) for name in DIAGNOSTICS}
-    said = {name: f"{a:.2f} ({e:.2f})" for name, (a, e) in best.items()}
+    areas = {name: f"{a:.2f} ({e:.2f})" for name, (a, e) in best.items()}
     after, after_mcse = best["ess_fraction_stabilised"]
     ttc, ttc_mcse = best["ttc"]
     order = sorted((name for name in best if np.isfinite(best[name][0])), key=lambda name: -best[name][0])
-    shown = ", ".join(f"{DIAGNOSTICS[name][0]} {said[name]}" for name in order)
+    shown = ", ".join(f"{DIAGNOSTICS[name][0]} {areas[name]}" for name in order)
     restored = True if (stable.low > RESTORED).all() else False if (stable.high < RESTORED).any() else None
     chance = None if not np.isfinite(after + after_mcse) else bool(after - HALF * after_mcse <= 0.5)
     useful = True if ttc - HALF * ttc_mcse > SHALL else False if ttc + HALF * ttc_mcse < SHALL else None
@@ -174,7 +174,8 @@ def findings(ds: xr.Dataset) -> list[Finding]:
         Finding(
             f"Do stabilised weights look healthy at the paper's divergence? {ANSWER[restored]}: their ESS/n is at "
             "least "
-            f"{stable.said(k, percent=True)} ({names[k]}; raw {raw.said(k, percent=True)}; the paper: 82 to 99%). "
+            f"{stable.said(k, percent=True)} ({names[k]}; raw {said(100 * raw.value[k], 100 * raw.mcse[k])}%; the paper: "
+            "82 to 99%). "
             f"Only n = {int(at['n'].item()):,} and shift {float(at['shift'].item()):g} are asked about.",
             RULE + f"{RESTORED:.0%} for every target",
             restored,
@@ -186,7 +187,7 @@ def findings(ds: xr.Dataset) -> list[Finding]:
             chance,
         ),
         Finding(
-            f"Does TTC tell failures of SNIPS with an area of {SHALL:g}? {ANSWER[useful]}: with {said['ttc']}; its "
+            f"Does TTC tell failures of SNIPS with an area of {SHALL:g}? {ANSWER[useful]}: with {areas['ttc']}; its "
             "gate "
             f"at {TTC_GATE:g} {_gate(ds)}. {left}",
             RULE + f"{SHALL:g} for the area of TTC",
