@@ -77,8 +77,8 @@ def test_sentences_tables_and_figure(ds):
     *_, chance, gate = diagnostics.findings(planted)
     assert chance.holds is False and gate.holds is True and "100.0% (0.0) fail" in gate.sentence
     paper, areas, failures, _ = STUDY.table(ds).values()
-    assert len(paper) == 4 and len(areas) == len(diagnostics.DIAGNOSTICS) and len(failures) == 2
-    assert paper["TTC, %, paper"].notna().all()
+    assert len(paper) == 4 * len(areas) == 4 * len(diagnostics.DIAGNOSTICS) and len(failures) == 2
+    assert paper.set_index("diagnostic").loc["TTC, %", "printed"].notna().all()
     with mpl.rc_context(page.STYLE):
         (figure,) = STUDY.figure(ds).values()
     assert len(figure.axes) == 8
