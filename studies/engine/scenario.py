@@ -1,4 +1,4 @@
-"""The usual study: estimators on data of one scenario, many replicates at once where there is a compiled form."""
+"""The usual study: estimators on data of one scenario, many replicates at once where a block can hold them."""
 
 import contextlib
 import inspect
