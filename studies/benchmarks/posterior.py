@@ -2,9 +2,9 @@
 
 The same model by the project's Gibbs sampler, by nutpie and by `pm.sample`; compiling the model is in the first call,
 which is not in the median. Every call gets new data and a new seed. A fit is of 1,000 draws, which NUTS thins from a
-run of 8,000; the rate is of effective ones: the smallest bulk effective sample size (ArviZ, in the memory of all three)
-among the values of the policies. Limit: one exponential number for each draw and prompt, since each draw weighs the
-prompts anew.
+run of 8,000; the rate is of effective ones: the smallest bulk effective sample size among the values of the policies,
+by ArviZ, which is with PyMC in the memory of all three. Limit: one exponential number for each draw and prompt, since
+each draw weighs the prompts anew.
 """
 
 import itertools
@@ -20,8 +20,7 @@ SECONDS_TO_COMPILE = "its first call compiles for seconds"
 
 
 def _fit(engine: str) -> Fresh:
-    import arviz
-
+    from cje_core.bayes.models.engines import az
     from cje_core.estimators import bayes_direct
     from cje_sim import simulate
 
@@ -39,7 +38,7 @@ def _fit(engine: str) -> Fresh:
     def effective(fitted: Any) -> float:
         draws = fitted["draws"].values
         answered = draws[np.isfinite(draws).all(axis=1)]
-        return min(float(arviz.ess(one[None], method="bulk")) for one in answered)
+        return min(float(az.ess(one[None], method="bulk")) for one in answered)
 
     return Fresh(draw, fit, effective)
 
