@@ -63,7 +63,7 @@ def test_alpaca_eval_refuses_what_has_no_one_meaning(tmp_path: Path) -> None:
         if word is not None:
             refuse(lambda bad=bad: of(as_json(path, alpaca([1, bad]))), "row 2", f"preference is {word}")  # type: ignore[misc]
     assert "no preference is above 1" in said(of(as_json(path, alpaca([1, 0, 0, 1]))))
-    other = alpaca([1]) + [alpaca([1, 2])[1] | {"generator_1": "gpt4"}]
+    other = [*alpaca([1]), alpaca([1, 2])[1] | {"generator_1": "gpt4"}]
     refuse(
         lambda: of(as_json(path, other)),
         "row 2",

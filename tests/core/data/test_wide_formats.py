@@ -185,7 +185,7 @@ def test_a_row_is_a_response(tmp_path: Path, kind: str) -> None:
     for orient in ("records", "columns", "split"):
         path = tmp_path / orient / "x.json"
         path.parent.mkdir()
-        frame.to_json(path, orient=orient, index=None if orient == "split" else None)
+        frame.to_json(path, orient=orient)
         assert of(path, judge)[policy][0] == expected
     frame.to_parquet(tmp_path / "x.parquet")
     assert of(tmp_path / "x.parquet", judge)[policy][0] == expected
@@ -254,6 +254,9 @@ def test_4_and_10_a_metric_that_failed_is_no_grade(tmp_path: Path, kind: str) ->
         assert (
             found[policy][0] == [0, 0.5] and found["left out"]["reason"].str.startswith("ungraded").sum() == 2
         )
+    for row, value in zip(table, (0.5, 0.25, 0.75, 1), strict=True):
+        row["relevancy"] = value
+    assert examine(write(tmp_path / "two.jsonl", table)).oracle is None  # the metric that failed is no oracle
 
 
 @pytest.mark.parametrize("kind", WIDE)
@@ -302,6 +305,10 @@ def test_mlflow_runs_are_policies_by_their_directory(tmp_path: Path) -> None:
                  {"columns": list(table[0]), "data": [list(r.values()) for r in table]})  # fmt: skip
     found = of(tmp_path)
     assert found["run1"][0] == [0] * 4 and found["run2"][0] == [0.25] * 4
+    of_text = [
+        r | {"ari_grade_level/v1/score": 9.5, "flesch_kincaid_grade_level/v1/score": 8} for r in mlflow()
+    ]
+    assert set(examine(as_csv(tmp_path / "t.csv", of_text)).scores) == {"sim/v1"}
     judged = [{k: v for k, v in r.items() if "sim" not in k} | {"response/llm_judged/correctness/rating": w}
               for r, w in zip(mlflow(), ("yes", "no", "yes", "yes"), strict=True)]  # fmt: skip
     assert of(as_csv(tmp_path / "j.csv", judged))["j"][0] == [1, 0, 1, 1]
