@@ -275,6 +275,10 @@ def test_12_half_written_rows_and_misspelt_columns(tmp_path: Path, kind: str) ->
         f"{prompt} is missing",
         "name the prompt",
     )
+    table[1][prompt] = float("nan")
+    refuse(
+        lambda: of(write(tmp_path / "n.jsonl", table), judge), "row 2", f"{prompt} is NaN", "name the prompt"
+    )
     refuse(
         lambda: of(write(tmp_path / "z.jsonl", json.dumps(make()[0]) + '\n{"' + prompt)), "row 2", "not JSON"
     )
@@ -354,3 +358,12 @@ def test_trulens_says_of_what_less_is_better(tmp_path: Path) -> None:
     assert of(as_csv(tmp_path / "z.csv", two), "Relevance")["rag, v2"][0] == [1] * 4
     half = [r | {"app_version": None if k == 2 else "v1"} for k, r in enumerate(trulens())]
     refuse(lambda: of(as_csv(tmp_path / "h.csv", half)), "row 4", "app_version is missing", "name the policy")
+
+
+def test_rows_of_objects_are_rows(tmp_path: Path) -> None:
+    """A row whose fields are all objects is no table by columns."""
+    table = [{"user_input": {"q": k}, "response": {"a": k}, "scores": {"x": 1}} for k in range(3)]
+    for text in (json.dumps(table), "\n".join(map(json.dumps, table))):
+        refuse(lambda text=text: of(write(tmp_path / "x.json", text)), "without any score")  # type: ignore[misc]
+    ragged = {"user_input": {"0": "a", "1": "b"}, "response": {"0": "a"}, "faithfulness": {"0": 1, "1": 0}}
+    refuse(lambda: of(document(tmp_path / "y.json", ragged)), "columns hold different rows")
