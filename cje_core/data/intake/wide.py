@@ -73,18 +73,28 @@ def records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise DataError(f"{file.path}, row {row}: it has not a cell for each of {len(names)} columns")
             yield row, dict(zip(map(str, names), cells, strict=True))
         return
-    values = [file.value(name) for name in file.names]
-    if file.kind in LINES and values and all(isinstance(value, dict) for value in values):
-        columns = file.document if isinstance(file.document, dict) else {}
-        rows = list(
-            dict.fromkeys(row for column in columns.values() if isinstance(column, dict) for row in column)
-        )
-        if not all(isinstance(column, dict) and column.keys() == set(rows) for column in columns.values()):
+    by_column = _columns(file)
+    if by_column is not None:
+        rows = list(dict.fromkeys(row for column in by_column.values() for row in column))
+        if not all(column.keys() == set(rows) for column in by_column.values()):
             raise DataError(f"{file.path}: columns hold different rows; write it with orient='records'")
         for at, row in enumerate(rows, 1):
-            yield at, {name: column[row] for name, column in columns.items()}
+            yield at, {name: column[row] for name, column in by_column.items()}
         return
     yield from rows_of(file.path)
+
+
+def _columns(file: File) -> dict[str, dict[str, Any]] | None:
+    """Return the columns of a document that has an object for each, as ``to_json`` writes; None of other files."""
+    values = [file.value(name) for name in file.names]
+    if file.kind != ".json" or not values or not all(isinstance(value, dict) for value in values):
+        return None
+    try:
+        held = file.document
+    except DataError:  # JSON lines
+        return None
+    whole = isinstance(held, dict) and all(isinstance(column, dict) for column in held.values())
+    return held if whole else None
 
 
 def read_wide(files: Sequence[File], asked: Asked, layout: Layout) -> Contents:
@@ -122,6 +132,10 @@ def read_wide(files: Sequence[File], asked: Asked, layout: Layout) -> Contents:
         policy = ", ".join(parts) or of_file[path]
         named_by(prompt_field, [record], where, "prompt")  # stops where it is missing
         value = field_of(record, prompt_field)
+        if value != value:
+            raise DataError(
+                f"{where}: {prompt_field} is NaN, and is to name the prompt; correct it, or drop the row"
+            )
         prompt = text_of(value) if isinstance(value, int | float) else prompt_name(value)
         group = groups[policy, prompt]
         response = next((record[name] for name in layout.response if isinstance(record.get(name), str)), None)

@@ -22,10 +22,11 @@ ROLES = {
     "draw": "rows of one policy and prompt",
     "scores": "`NAME/score`, `NAME/rating`, `NAME/value`, by NAME; `NAME@SOURCE` of `assessments`; other columns of "
     "numbers or categories",
-    "left out": "justifications, expectations, texts; columns that number, name or cost the rows",
+    "left out": "justifications, expectations, statistics of the text; columns that number, name or cost the rows",
 }
 GRADE = ("/score", "/value", "/rating")
 NO_GRADE = ("/justification", "/rationale", "/error_message", "/error_code", "/ratings", "/rationales")
+STATISTICS = ("token_count", "latency", "flesch_kincaid_grade_level", "ari_grade_level")  # of the text
 KNOWN = ("trace_id", "trace", "client_request_id", "request_id", "state", "request_time", "execution_duration",
          "trace_metadata", "request_metadata", "tags", "spans", "assessments", "expectations", "context", "target",
          "targets", "ground_truth", "expected_response", "retrieved_context", "token_count", "timestamp_ms", "status",
@@ -48,7 +49,7 @@ def knows(file: File) -> bool:
 
 def grade(name: str, _: Collection[str]) -> str | None:
     """Return the name of the metric that a column holds."""
-    if name.endswith(NO_GRADE):
+    if name.endswith(NO_GRADE) or name.partition("/")[0] in STATISTICS:
         return None
     return next((name.removesuffix(end) for end in GRADE if name.endswith(end)), name)
 

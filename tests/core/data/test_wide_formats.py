@@ -254,6 +254,9 @@ def test_4_and_10_a_metric_that_failed_is_no_grade(tmp_path: Path, kind: str) ->
         assert (
             found[policy][0] == [0, 0.5] and found["left out"]["reason"].str.startswith("ungraded").sum() == 2
         )
+    for row, value in zip(table, (0.5, 0.25, 0.75, 1), strict=True):
+        row["relevancy"] = value
+    assert examine(write(tmp_path / "two.jsonl", table)).oracle is None  # the metric that failed is no oracle
 
 
 @pytest.mark.parametrize("kind", WIDE)
@@ -271,6 +274,10 @@ def test_12_half_written_rows_and_misspelt_columns(tmp_path: Path, kind: str) ->
         "row 2",
         f"{prompt} is missing",
         "name the prompt",
+    )
+    table[1][prompt] = float("nan")
+    refuse(
+        lambda: of(write(tmp_path / "n.jsonl", table), judge), "row 2", f"{prompt} is NaN", "name the prompt"
     )
     refuse(
         lambda: of(write(tmp_path / "z.jsonl", json.dumps(make()[0]) + '\n{"' + prompt)), "row 2", "not JSON"
@@ -302,6 +309,10 @@ def test_mlflow_runs_are_policies_by_their_directory(tmp_path: Path) -> None:
                  {"columns": list(table[0]), "data": [list(r.values()) for r in table]})  # fmt: skip
     found = of(tmp_path)
     assert found["run1"][0] == [0] * 4 and found["run2"][0] == [0.25] * 4
+    of_text = [
+        r | {"ari_grade_level/v1/score": 9.5, "flesch_kincaid_grade_level/v1/score": 8} for r in mlflow()
+    ]
+    assert set(examine(as_csv(tmp_path / "t.csv", of_text)).scores) == {"sim/v1"}
     judged = [{k: v for k, v in r.items() if "sim" not in k} | {"response/llm_judged/correctness/rating": w}
               for r, w in zip(mlflow(), ("yes", "no", "yes", "yes"), strict=True)]  # fmt: skip
     assert of(as_csv(tmp_path / "j.csv", judged))["j"][0] == [1, 0, 1, 1]
@@ -347,3 +358,12 @@ def test_trulens_says_of_what_less_is_better(tmp_path: Path) -> None:
     assert of(as_csv(tmp_path / "z.csv", two), "Relevance")["rag, v2"][0] == [1] * 4
     half = [r | {"app_version": None if k == 2 else "v1"} for k, r in enumerate(trulens())]
     refuse(lambda: of(as_csv(tmp_path / "h.csv", half)), "row 4", "app_version is missing", "name the policy")
+
+
+def test_rows_of_objects_are_rows(tmp_path: Path) -> None:
+    """A row whose fields are all objects is no table by columns."""
+    table = [{"user_input": {"q": k}, "response": {"a": k}, "scores": {"x": 1}} for k in range(3)]
+    for text in (json.dumps(table), "\n".join(map(json.dumps, table))):
+        refuse(lambda text=text: of(write(tmp_path / "x.json", text)), "without any score")  # type: ignore[misc]
+    ragged = {"user_input": {"0": "a", "1": "b"}, "response": {"0": "a"}, "faithfulness": {"0": 1, "1": 0}}
+    refuse(lambda: of(document(tmp_path / "y.json", ragged)), "columns hold different rows")
