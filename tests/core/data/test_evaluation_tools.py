@@ -700,6 +700,7 @@ def test_judgebench(tmp_path: Path) -> None:
         ({"judgments": None}, "judgments are missing"),
         ({"judgments": [{"decision": "neither"}]}, "decision is 'neither'"),
         ({"judge_name": None}, "judge_name is missing"),
+        ({"judge_name": None, "judgments": None}, "judgments are missing"),  # pairs that nobody judged
     ],
 )
 def test_judgebench_faults(tmp_path: Path, fault: Record, said: str) -> None:
