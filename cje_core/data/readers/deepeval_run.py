@@ -123,8 +123,7 @@ def _policies(runs: Sequence[tuple[File, dict[str, Any]]]) -> tuple[list[str], s
         models, role = [text_of(held["identifier"]) for _, held in runs], "identifier"
     else:
         models, role = [stem_of(file.path) for file, _ in runs], "the name of the file"
-    task = [text_of(held.get("datasetAlias") or "") for _, held in runs]
-    policies, differ = arms([Run(*one) for one in zip(models, task, logged, strict=True)])
+    policies, differ = arms([Run(name, "", settings) for name, settings in zip(models, logged, strict=True)])
     return policies, role + "".join(f" and {name}" for name in differ)
 
 

@@ -41,11 +41,11 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
     for path in (file.path for file in files):
         for row, pair in rows_of(path):
             where = f"{path}, row {row}"
+            orders, label = _orders(pair, where), _preference(pair.get("label"), f"{where}: label")
             policy = (
                 named_by(asked.policy, [pair], where, "policy") if asked.policy else _judge(path, pair, where)
             )
             prompt = named_by(asked.prompt or "pair_id", [pair], where, "prompt")
-            label, orders = _preference(pair.get("label"), f"{where}: label"), _orders(pair, where)
             if label is None:
                 raise DataError(f"{where}: label is missing; every pair of JudgeBench has one")
             votes = [(known > 0.5) - (known < 0.5) for known in orders if known is not None]

@@ -102,11 +102,10 @@ def _id(call: Call) -> str:
 
 
 def _model(call: Call) -> Run:
-    """Name, evaluation and settings of the model that a call is of."""
-    model, evaluation = field_of(call.held, "inputs.model"), field_of(call.held, "inputs.self")
-    task = evaluation if isinstance(evaluation, str) else ""
+    """Name and settings of the model that a call is of, whatever it was evaluated on."""
+    model = field_of(call.held, "inputs.model")
     if isinstance(model, str) and (match := REF.match(model)):
-        return Run(match[1], task, {"version": match[2]})
+        return Run(match[1], "", {"version": match[2]})
     if isinstance(model, dict):
         name = model.get("name") or model.get("_class_name") or model.get("_type")
         settings = {k: setting(v) for k, v in model.items() if k != "name" and not k.startswith("_")}
@@ -114,7 +113,7 @@ def _model(call: Call) -> Run:
         name, settings = model, {}
     if not name:
         raise DataError(f"{call.where}: inputs.model is missing; it is the policy")
-    return Run(text_of(name), task, settings)
+    return Run(text_of(name), "", settings)
 
 
 def _example(call: Call) -> str:
@@ -129,7 +128,7 @@ def _example(call: Call) -> str:
 
 def _ended(call: Call) -> str:
     """Why a call cannot be used: Weave writes an output without scores where the model failed."""
-    if call.held.get("exception"):
+    if call.held.get("exception") and not field_of(call.held, "output.scores"):
         return f"{UNUSABLE}the call ended with an exception"
     output = call.held.get("output")
     if not isinstance(output, dict):

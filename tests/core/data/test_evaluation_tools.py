@@ -296,6 +296,8 @@ def test_weave_arms(tmp_path: Path) -> None:
     table = [call(k // 2, {"q": s}) for k, s in enumerate(FOUR)]
     path = write(tmp_path / "x.jsonl", table)
     assert of(path)["bot"][0] == FOUR and examine(path).prompts == 2
+    scored = call(2, {"q": 0.5}, exception="after its scores")
+    assert of(write(tmp_path / "s.jsonl", [*table, scored]))["bot"][0] == [*FOUR, 0.5]
     newer = [call(k // 2, {"q": 1.0}, "weave:///e/p/object/bot:v2", "new") for k in range(4)]
     path = write(tmp_path / "y.jsonl", table + newer)
     found = of(path)
@@ -314,7 +316,7 @@ def test_weave_arms(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ({"exception": "Traceback"}, "unusable: the call ended with an exception"),
+        ({"exception": "Traceback", "output": None}, "unusable: the call ended with an exception"),
         ({"output": None}, "unusable: the call has no output"),
         ({"output": {"output": None, "scores": {}}}, "unusable: the model gave no output"),
         ({"output": {"output": "text", "scores": {}}}, "ungraded: q gave no number"),
@@ -700,6 +702,7 @@ def test_judgebench(tmp_path: Path) -> None:
         ({"judgments": None}, "judgments are missing"),
         ({"judgments": [{"decision": "neither"}]}, "decision is 'neither'"),
         ({"judge_name": None}, "judge_name is missing"),
+        ({"judge_name": None, "judgments": None}, "judgments are missing"),  # pairs that nobody judged
     ],
 )
 def test_judgebench_faults(tmp_path: Path, fault: Record, said: str) -> None:
