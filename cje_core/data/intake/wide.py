@@ -78,8 +78,8 @@ def records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
         rows = list(dict.fromkeys(row for column in by_column.values() for row in column))
         if not all(column.keys() == set(rows) for column in by_column.values()):
             raise DataError(f"{file.path}: columns hold different rows; write it with orient='records'")
-        for at, row in enumerate(rows, 1):
-            yield at, {name: column[row] for name, column in by_column.items()}
+        for at, key in enumerate(rows, 1):
+            yield at, {name: column[key] for name, column in by_column.items()}
         return
     yield from rows_of(file.path)
 
