@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import slow_evaluations
 
 from cje_core.data import DataError
 from cje_core.data.files import read
@@ -30,6 +31,9 @@ SOURCES = {
     "phoenix": (HELD / "phoenix" / "annotations.jsonl", "correctness@LLM", "correctness@HUMAN"),
     "langsmith": (HELD / "langsmith" / "feedback.json", "helpful@model", "thumb@app"),
     "pairs": (HELD / "mt_bench" / "gpt-4_pair.jsonl", "gpt-4/pair-v2", None),
+} | {
+    name: (next(path for path in sorted((HELD / name).rglob("*")) if path.is_file()), judge, oracle)
+    for name, (_, judge, oracle, _) in slow_evaluations.CASES.items()
 }
 FEW = 16  # records of a file that are kept
 VALUES = [None, True, False, 0, 1, -1, 0.5, 2.5, 1e308, float("nan"), "", "x", "C", "N", "correct", "0.5", "NaN", [],
@@ -46,8 +50,9 @@ def records(path: Path) -> Any:
     if isinstance(whole, list):
         return whole[:FEW]
     held = whole["results"] if "evalId" in whole else whole
-    name = "results" if "evalId" in whole else "samples"
-    held[name] = held[name][:FEW]
+    for name in ("results",) if "evalId" in whole else ("samples", "testCases", "details", "events"):
+        if name in held:
+            held[name] = held[name][:FEW]
     return whole
 
 

@@ -233,6 +233,8 @@ def test_opencompass_runs(tmp_path: Path) -> None:
         "detail 2",
         "a detail is an object",
     )
+    mixed = [{"example_abbr": "d_0", "pred": ["x"], "correct": True}]
+    refuse(lambda: of(compass(tmp_path / "s" / "d.json", mixed)), "detail 1", "its other fields are lists")
     half = compass(tmp_path / "r" / "d.json", [details["0"], {"pred": "x"}])
     assert "ungraded: correct gave no number" in of(half)["left out"]
 
