@@ -150,7 +150,7 @@ def _verdicts(detail: Mapping[str, Any], letters: bool) -> dict[str, Any]:
 
 
 def _aggregates(path: Path, document: dict[str, Any], items: Sequence[Item]) -> Iterator[Aggregate]:
-    """Mean that the file holds in percent, where it is that of one verdict."""
+    """Mean that the file holds, where it is that of one verdict."""
     names = dict.fromkeys(name for item in items for name in item.scores)
     final = [name for name in names if name in ("cascade_correct", LETTER)] or [
         name for name in names if "." not in name
@@ -159,4 +159,5 @@ def _aggregates(path: Path, document: dict[str, Any], items: Sequence[Item]) -> 
         return
     for key, value in document.items():
         if MEAN.fullmatch(key) and (mean := number(value)) is not None:
-            yield Aggregate(str(path), final[0], key, mean / 100.0)
+            # Some evaluators write a share, and most of them percent.
+            yield Aggregate(str(path), final[0], key, mean / 100.0 if mean > 1.0 else mean)
