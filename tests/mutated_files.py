@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import slow_evaluations
 
 from cje_core.data import DataError
 from cje_core.data.files import read
@@ -37,6 +38,9 @@ SOURCES = {
     "ragas": (HELD / "ragas" / "base.csv", "faithfulness", "aspect"),
     "mlflow": (HELD / "mlflow" / "base" / "eval_results_table.json", "answer_similarity/v1", None),
     "trulens": (HELD / "trulens" / "records.csv", "Groundedness", "human"),
+} | {
+    name: (next(path for path in sorted((HELD / name).rglob("*")) if path.is_file()), judge, oracle)
+    for name, (_, judge, oracle, _) in slow_evaluations.CASES.items()
 }
 FEW = 16  # records of a file that are kept
 VALUES = [None, True, False, 0, 1, -1, 0.5, 2.5, 1e308, float("nan"), "", "x", "C", "N", "correct", "0.5", "NaN", [],
@@ -53,8 +57,16 @@ def records(path: Path) -> Any:
     if isinstance(whole, list):
         return whole[:FEW]
     held = whole["results"] if "evalId" in whole else whole
-    name = "results" if "evalId" in whole else "data" if "columns" in whole else "samples"
-    held[name] = held[name][:FEW]
+    names = (
+        ("results",)
+        if "evalId" in whole
+        else ("data",)
+        if "columns" in whole
+        else ("samples", "testCases", "details", "events")
+    )
+    for name in names:
+        if name in held:
+            held[name] = held[name][:FEW]
     return whole
 
 

@@ -101,6 +101,11 @@ def _items(file: File, document: dict[str, Any], task: str, asked: Asked) -> tup
         if not isinstance(detail, dict):
             raise DataError(f"{where}: {show(detail)}; a detail is an object")
         replicas, partial = _replicas(detail)
+        alone = {name: value for name, value in detail.items() if not isinstance(value, list)}
+        if replicas != [detail] and (single := _verdicts(alone, letters)):
+            raise DataError(
+                f"{where}: {min(single)} is {show(alone.get(min(single)))}, and its other fields are lists"
+            )
         uneven |= {name for name in partial if _verdicts({name: next(iter(detail[name]), None)}, letters)}
         prompt = named_by(asked.prompt, [detail], where, "prompt") if asked.prompt else key
         policy = (
@@ -124,10 +129,10 @@ def _replicas(detail: dict[str, Any]) -> tuple[list[dict[str, Any]], set[str]]:
 
     OpenCompass collects the replicas of an example in lists, by field, under the name of the example.
     """
-    if EXAMPLE not in detail:
-        return [detail], set()
     lists = {name: value for name, value in detail.items() if isinstance(value, list)}
-    n = max(map(len, lists.values()), default=1)
+    if EXAMPLE not in detail or not lists:
+        return [detail], set()
+    n = max(map(len, lists.values()))
     partial = {name for name, value in lists.items() if len(value) < n}
     return [
         {name: value[k] for name, value in lists.items() if name not in partial} for k in range(n)
@@ -145,7 +150,7 @@ def _verdicts(detail: Mapping[str, Any], letters: bool) -> dict[str, Any]:
 
 
 def _aggregates(path: Path, document: dict[str, Any], items: Sequence[Item]) -> Iterator[Aggregate]:
-    """Mean that the file holds in percent, where it is that of one verdict."""
+    """Mean that the file holds, where it is that of one verdict."""
     names = dict.fromkeys(name for item in items for name in item.scores)
     final = [name for name in names if name in ("cascade_correct", LETTER)] or [
         name for name in names if "." not in name
@@ -154,4 +159,5 @@ def _aggregates(path: Path, document: dict[str, Any], items: Sequence[Item]) -> 
         return
     for key, value in document.items():
         if MEAN.fullmatch(key) and (mean := number(value)) is not None:
-            yield Aggregate(str(path), final[0], key, mean / 100.0)
+            # Some evaluators write a share, and most of them percent.
+            yield Aggregate(str(path), final[0], key, mean / 100.0 if mean > 1.0 else mean)

@@ -177,6 +177,7 @@ def test_opencompass(tmp_path: Path) -> None:
     ]
     path = compass(tmp_path / "n" / "math.json", as_list, accuracy=75.0)
     assert of(path)["n"][0] == [1, 1, 0, 1, 1, 1, 0, 1] and not of(path)["left out"]
+    assert not of(compass(tmp_path / "p" / "math.json", as_list, accuracy=0.75))["left out"]  # a share
     path = compass(tmp_path / "o" / "math.json", as_list, accuracy=50.0)
     said = "accuracy of is_correct in the file is 0.500, the mean of the 8 grades read 0.750: the tool counts others"
     assert of(path)["left out"] == [f"caution: {said}"]
@@ -233,6 +234,8 @@ def test_opencompass_runs(tmp_path: Path) -> None:
         "detail 2",
         "a detail is an object",
     )
+    mixed = [{"example_abbr": "d_0", "pred": ["x"], "correct": True}]
+    refuse(lambda: of(compass(tmp_path / "s" / "d.json", mixed)), "detail 1", "its other fields are lists")
     half = compass(tmp_path / "r" / "d.json", [details["0"], {"pred": "x"}])
     assert "ungraded: correct gave no number" in of(half)["left out"]
 
