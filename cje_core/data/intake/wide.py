@@ -75,11 +75,11 @@ def records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
         return
     by_column = _columns(file)
     if by_column is not None:
-        rows = list(dict.fromkeys(row for column in by_column.values() for row in column))
+        rows = list(dict.fromkeys(index for column in by_column.values() for index in column))
         if not all(column.keys() == set(rows) for column in by_column.values()):
             raise DataError(f"{file.path}: columns hold different rows; write it with orient='records'")
-        for at, key in enumerate(rows, 1):
-            yield at, {name: column[key] for name, column in by_column.items()}
+        for at, index in enumerate(rows, 1):
+            yield at, {name: column[index] for name, column in by_column.items()}
         return
     yield from rows_of(file.path)
 
