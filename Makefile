@@ -6,11 +6,7 @@ BIN    := $(VENV)/bin
 OUT    ?= results/study
 COLD   := .ci/cold
 MADE   := docs/_build docs/api docs/examples
-HEADLINES := ttc_collapse cle_bound interval_coverage bayes_vs_frequentist
-PAGES  := ttc_collapse cle_bound weight_diagnostics transport_audit misclassification budget gates \
-          binary_oracle stacking judge_information tf_versus_coverage judge_benchmark \
-          bayes_vs_frequentist posterior_calibration real_data
-COMPILING := bayes_vs_frequentist binary_oracle estimator_benchmark
+STUDIES = $(shell $(BIN)/cje-lab list --group $(1))
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
 .PHONY: help install study pages docs test whole compiling others suite \
@@ -38,16 +34,16 @@ help:  ## this list
 install: $(VENV)/.warm  ## the environment, compiled ahead; then . .venv/bin/activate puts cje-lab on the path
 
 study: $(VENV)/.warm  ## quick profile of the headline studies, the report, and the claims ledger
-	$(BIN)/cje-lab run $(HEADLINES) --profile quick --jobs $(JOBS) --out $(OUT)
+	$(BIN)/cje-lab run $(call STUDIES,headlines) --profile quick --jobs $(JOBS) --out $(OUT)
 	$(BIN)/cje-lab report $(OUT)
 	$(BIN)/cje-lab claims --profile quick --jobs $(JOBS) --results $(OUT) --out $(OUT)/claims --brief
 
 # not those of interval_coverage (an hour) and of peers (which need an interpreter that has them): each says how it was made
 pages: $(VENV)/.installed  ## docs/studies made again: quick profiles (about half an hour on 2 cores), the grid of estimators at the paper's size
-	$(BIN)/cje-lab run $(PAGES) --profile quick --jobs $(JOBS) --out results/pages
+	$(BIN)/cje-lab run $(call STUDIES,pages) --profile quick --jobs $(JOBS) --out results/pages
 	$(BIN)/cje-lab docs results/pages
-	$(BIN)/cje-lab run estimator_benchmark --profile paper --jobs $(JOBS) --out results/paper
-	$(BIN)/cje-lab docs results/paper/estimator_benchmark
+	$(BIN)/cje-lab run $(call STUDIES,paper_pages) --profile paper --jobs $(JOBS) --out results/paper
+	$(BIN)/cje-lab docs results/paper
 
 docs: $(VENV)/.installed  ## the documentation in docs/_build/html, its examples executed; a warning is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
@@ -86,13 +82,13 @@ suite: $(VENV)/.installed
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25
 
 SMOKE  := $(BIN)/cje-lab run --profile smoke --jobs 1 --out results/smoke
-OTHERS := $(filter-out __init__ __main__ $(COMPILING),$(notdir $(basename $(wildcard studies/*.py))))
+ALL    := $(filter-out __init__ __main__,$(notdir $(basename $(wildcard studies/*.py))))
 
 smoke-compiling: $(VENV)/.installed
-	$(SMOKE) $(COMPILING)
+	$(SMOKE) $(call STUDIES,compiling)
 
 smoke-others: $(VENV)/.installed
-	$(SMOKE) $(OTHERS)
+	$(SMOKE) $(filter-out $(call STUDIES,compiling),$(ALL))
 
 smoke-report: $(VENV)/.installed
 	$(BIN)/cje-lab report results/smoke >results/smoke/report.txt
@@ -109,7 +105,7 @@ compiled-analyses: $(VENV)/.installed
 # numba keeps what it compiles for the types it has seen: a small run sees those of a large one
 compiled-studies: $(VENV)/.installed
 	@rm -rf results/warm_up
-	$(BIN)/cje-lab run $(HEADLINES) --profile smoke --jobs 1 --out results/warm_up >/dev/null
+	$(BIN)/cje-lab run $(call STUDIES,headlines) --profile smoke --jobs 1 --out results/warm_up >/dev/null
 	@rm -rf results/warm_up
 
 clean:  ## environment, results and caches away

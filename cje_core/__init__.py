@@ -34,8 +34,6 @@ of offpolicy, transport and bayes, of verdict and families, and of estimators an
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from cje_core import caches
-
 if TYPE_CHECKING:
     from cje_core.bayes.models.slice import calibration_model
     from cje_core.calibration.calibrated import Calibration, calibrated
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
     from cje_core.workflow.analyze import analyze
     from cje_core.workflow.compare import compare
     from cje_core.workflow.plan import plan
-
-caches.redirect()  # before anything imports numba, matplotlib, PyTensor or ArviZ
 
 # Where the calls of a first session are; each is imported when it is first asked for.
 _CALLS = {

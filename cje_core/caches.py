@@ -2,12 +2,14 @@
 
 Containers often run with a read-only home or none at all. ArviZ 0.23 (the date of its daily notice) and PyTensor
 (compiled code) then fail at import, matplotlib warns, and numba fails where the installed package cannot be written
-either. `redirect` gives those, and only those, a temporary directory that goes with the process.
+either. `redirect` gives those, and only those, a temporary directory that goes with the process; who imports one of
+these libraries first calls `redirect_before`, so that importing this project touches neither environment nor disk.
 """
 
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,6 +66,12 @@ def redirect(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     if environ is None:
         os.environ |= moved
     return moved
+
+
+def redirect_before(library: str) -> None:
+    """Call `redirect` unless a library is loaded, which has by then looked where its cache is."""
+    if library not in sys.modules:
+        redirect()
 
 
 def _writable(directory: str | Path) -> bool:

@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from cje_core import caches
+
 
 class Kernel:
     """A function of a module's top level, compiled without Python objects when it is first called.
@@ -69,6 +71,7 @@ def njit(function: Callable[..., Any]) -> Any:
 
 def _numba_form(function: Callable[..., Any], **options: bool) -> Any:
     """A function that numba compiles once for a type of argument, and not again for each constant that is passed."""
+    caches.redirect_before("numba")
     import numba
 
     # no C calls it: a twentieth of compiling

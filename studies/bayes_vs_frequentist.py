@@ -782,6 +782,7 @@ def _fewer(n_draws: int, n_boot: int) -> dict[str, dict[str, Any]]:
     }
 
 
+RUN_GROUPS = ("headlines", "pages", "compiling")
 STUDY = Study(
     name="bayes_vs_frequentist",
     title="Do Bayesian intervals cover as often as frequentist ones, and are they shorter?",

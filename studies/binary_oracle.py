@@ -264,6 +264,7 @@ METHODS = {
     "ppi_plus_plus": Method("tuned prediction-powered mean"),
 }
 
+RUN_GROUPS = ("pages", "compiling")
 STUDY = Study(
     name="binary_oracle",
     title="Do intervals of a pass rate hold with few labels and rare outcomes?",

@@ -377,6 +377,7 @@ METHODS = {
     "labels_only": Method("control: mean of the base policy's labels, the judge left aside"),
 }
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="budget",
     title="How many labels does a budget buy, and how should it be split?",

@@ -270,6 +270,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     }
 
 
+RUN_GROUPS = ("headlines", "pages")
 STUDY = Study(
     name="cle_bound",
     title="The CLE floor against the truth",

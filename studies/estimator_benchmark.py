@@ -449,6 +449,7 @@ def _grid_figure(ds: xr.Dataset) -> Figure:
 
 
 BOOTSTRAP = {**ALGORITHMS["bootstrap-direct"][1], "inference": Bootstrap(n=200, n_min=None)}
+RUN_GROUPS = ("compiling", "paper_pages")
 STUDY = Study(
     name="estimator_benchmark",
     title="Thirteen estimators on the paper's grid, beside the paper's numbers",

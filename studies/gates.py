@@ -402,6 +402,7 @@ def _roc(ax: Axes, found: Trials, gate: str, look: Mapping[str, str]) -> None:
     ax.plot(alarm[~bad].mean(), alarm[bad].mean(), marker=look["marker"], ms=6, label=gate, **line)
 
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="gates",
     title="Do the gates speak before an estimate fails, and only then?",

@@ -377,6 +377,7 @@ METHODS = {
     ),
 }
 
+RUN_GROUPS = ("headlines",)
 STUDY = Study(
     name="interval_coverage",
     title="Which 95% intervals cover the policy value, and the difference of two?",

@@ -301,6 +301,7 @@ METHODS = {
     DEFAULT: Method("Direct as it comes, tuned prediction"),
 }
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="judge_benchmark",
     title="Estimators of a pass rate, over judges of all qualities",

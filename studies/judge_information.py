@@ -316,6 +316,7 @@ METHODS = {
     ),
 }  # fmt: skip
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="judge_information",
     title="What is a judge's information worth?",

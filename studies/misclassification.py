@@ -372,6 +372,7 @@ METHODS = {
     "bayes_rogan_gladen": Method("Bayesian form of the correction (paper profile only: .3 s a fit)"),
 }
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="misclassification",
     title="Misclassification correction or calibration?",

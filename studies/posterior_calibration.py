@@ -229,6 +229,7 @@ def figure(ds: xr.Dataset) -> Figure:
     return fig
 
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="posterior_calibration",
     title="Do the samplers draw from the posterior that they claim?",

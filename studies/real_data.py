@@ -344,6 +344,7 @@ def _least_covered(ds: xr.Dataset) -> xr.Dataset:
     )
 
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="real_data",
     title="Which method, and how many labels, for data like these?",

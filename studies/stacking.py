@@ -264,6 +264,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     }
 
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="stacking",
     title="The stack and its members",

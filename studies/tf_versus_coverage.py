@@ -328,6 +328,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     }
 
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="tf_versus_coverage",
     title="Noise of likelihoods or lack of overlap?",

@@ -331,6 +331,7 @@ def _marks(ax: Axes, at: Any, shifts: "pd.Series[Any]", hits: "pd.Series[Any]", 
     ax.errorbar(at, share, np.abs(clopper_pearson(share * number, number).T - share), elinewidth=0.8, **look)
 
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="transport_audit",
     title="Does the transport audit decide, and does what is printed after it hold?",

@@ -356,6 +356,7 @@ def _draw_disagreement(fig: Figure, cells: pd.DataFrame) -> None:
     )
 
 
+RUN_GROUPS = ("headlines", "pages")
 STUDY = Study(
     name="ttc_collapse",
     title="TTC collapse with sequence length, with perfect propensities",

@@ -284,6 +284,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     return {f"Absolute error of each run against diagnostics of its weights. Dashed: {WRONG:g}.": fig}
 
 
+RUN_GROUPS = ("pages",)
 STUDY = Study(
     name="weight_diagnostics",
     title="What diagnostics of weights say, and what they know",

@@ -114,6 +114,27 @@ def test_the_library_imports_and_fits_with_warnings_as_errors(home: str) -> None
     assert all(int(n) > 0 for n in done.stdout.split()), "nothing was compiled in C, or by numba"
 
 
+TOUCHED = """
+import os, sys
+import scipy.stats, xarray  # which may do as they like
+
+touched, before = [], dict(os.environ)
+events = {"os.mkdir", "os.rmdir", "os.remove", "os.rename", "os.putenv", "os.unsetenv", "tempfile.mkdtemp"}
+sys.addaudithook(lambda event, args: touched.append((event, *args)) if event in events else None)
+sys.dont_write_bytecode = True
+import cje_core.workflow.analyze
+print(touched, dict(os.environ) == before)
+exec(sys.argv[1])
+print(len(touched) > 0)
+"""
+
+
+@pytest.mark.parametrize("library", ["cje_sim.tokens.kernels", "cje_core.bayes.gibbs"])
+def test_importing_the_library_touches_neither_environment_nor_disk(library: str) -> None:
+    """Until it imports one of those whose caches may have to move."""
+    assert quietly(["-c", TOUCHED, f"import {library}"], "/dev/null").split("\n") == ["[] True", "True", ""]
+
+
 def test_caches_that_can_be_written_stay_where_they_are(tmp_path: Path) -> None:
     assert caches.redirect({"HOME": str(tmp_path)}) == {}
     own = {"MPLCONFIGDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTENSOR_FLAGS": "compiledir=/x"}

@@ -2,16 +2,20 @@
 
 import importlib
 import inspect
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from analysis import printed
 from conformance_world import world
 from registry_checks import benchmark_convention, estimator_convention, skeleton, study_convention
 
+import cje_sim
 from cje_core import estimators
 from cje_core.estimators import direct_corrected
+from cje_core.workflow.analyze import analyze
 from studies import benchmarks
 from studies.engine.benchmark import run
 from studies.engine.run import run_study
@@ -49,6 +53,27 @@ def write(tmp_path, monkeypatch):
     estimators.load.cache_clear()
     del sys.modules[name]
     delattr(estimators, ESTIMATOR)
+
+
+def analysis_beside(write, role):
+    """An analysis, chosen by default, in a registry where the skeleton of an estimator has a role."""
+    stated = f"\nfrom cje_core.estimators import Role\n\nROLE = {role}\nNEEDS"
+    write(skeleton("estimator").replace("\nNEEDS", stated))
+    return analyze(cje_sim.simulate("transport_shift", n=200, n_probes=40, rng=1))
+
+
+def test_an_analysis_runs_and_prints_an_estimator_by_the_role_that_its_module_states(write):
+    result = analysis_beside(write, 'Role("probes alone", "always", place=2)')
+    assert list(result.estimates) == ["direct", "direct_corrected", "labels_only", ESTIMATOR, "raw_judge"]
+    assert (
+        re.search("labels +probes +raw", printed(result, 120))
+        and result.standing("same") == "direct_corrected"
+    )
+
+
+def test_an_estimator_that_states_so_stands_in_where_there_are_probes(write):
+    result = analysis_beside(write, 'Role(offered="always", place=0, corrects="direct")')
+    assert result.source("same") == "probes" and result.standing("same") == ESTIMATOR
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -8,7 +8,6 @@ where ``at`` has moved by ``step * moves``: ``at_t`` is f at term t of the likel
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from cje_core.bayes.prior import LEAST, beta_split, ends_density, log_rise_density, rescale
@@ -38,6 +37,7 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any, Any]:
 
     They close over it: a compiled chain that passed it on as an argument could not be cached.
     """
+    import numba
 
     @numba.njit
     def move_ends(rng, terms, now, a, b, at, g, sign, moves, size, flat, shift_only):  # type: ignore[no-untyped-def]
@@ -161,6 +161,7 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any, Any]:
 
 def shrink_of(log_density: Any) -> Any:
     """Draw from an interval by shrinking it to where ``log_density(u, *terms)`` reaches a height."""
+    import numba
 
     @numba.njit
     def shrink(rng, u, low, high, height, terms):  # type: ignore[no-untyped-def]

@@ -31,12 +31,14 @@ from cje_core.bayes.shifts import probe_corrected, shifted
 from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng
+from cje_core.estimators import Role
 from cje_core.families import posterior
 from cje_core.families.posterior import CalibratorPosterior
 from cje_core.inference.estimate import Status
 from cje_core.transport.margin import harmless_margin
 
 NEEDS = {"judge", "oracle", "probe"}
+ROLE = Role("probe-corrected posterior", place=9)
 
 
 class Model(NamedTuple):

@@ -38,11 +38,13 @@ from cje_core.bayes.prior import Prior
 from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng, one_of
+from cje_core.estimators import Role
 from cje_core.families import posterior
 from cje_core.families.posterior import CalibratorPosterior
 from cje_core.inference.estimate import Status
 
 NEEDS = {"judge", "oracle"}
+ROLE = Role("posterior", place=8)
 ROUTES = ("one_step", "plug_in")
 
 

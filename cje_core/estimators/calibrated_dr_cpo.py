@@ -18,10 +18,12 @@ Examples
 from collections.abc import Sequence
 from functools import partial
 
+from cje_core.estimators import Role
 from cje_core.families.off_policy import value as off_policy
 from cje_core.families.off_policy.estimate import Method, estimator
 
 NEEDS = off_policy.NEEDS
+ROLE = Role(offered="logs", place=6)
 
 
 def policy_value(

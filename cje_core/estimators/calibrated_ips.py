@@ -27,6 +27,7 @@ Examples
 
 from functools import partial
 
+from cje_core.estimators import Role
 from cje_core.families.off_policy import value as off_policy
 from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.inference.estimate import Status
@@ -35,6 +36,7 @@ from cje_core.inference.sums import cluster_se
 from cje_core.offpolicy.weights import CANDIDATES, stack_candidates
 
 NEEDS = off_policy.NEEDS
+ROLE = Role(offered="logs", place=5)
 LEVEL = 0.05  # of the test that the raw weights rank with the judge score
 DETECTED = 1.0  # standard errors by which the value must differ from that of the nearest combination
 

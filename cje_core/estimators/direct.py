@@ -89,6 +89,7 @@ import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng, one_of
+from cje_core.estimators import Role
 from cje_core.families.assemble import assemble
 from cje_core.families.direct.bootstrap import Bootstrap as Bootstrap
 from cje_core.families.direct.bootstrap_intervals import add_draws
@@ -104,6 +105,7 @@ from cje_core.families.direct.fit import (
 from cje_core.families.finish import Found, IntervalRule
 
 NEEDS = {"judge", "oracle"}
+ROLE = Role(offered="always", place=0)
 CHOICES = {
     "inference": ("influence", "bootstrap", "jackknife", "cluster", "plugin_iid"),
     "correction": ("theta_aug", "horvitz_thompson", "tmle", "none"),

@@ -48,6 +48,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part
 from cje_core.checks import FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows
+from cje_core.estimators import Role
 from cje_core.families.assemble import assemble
 from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.inference.estimate import Status
@@ -55,6 +56,7 @@ from cje_core.inference.influence import Part, combine, effective_clusters, mean
 from cje_core.inference.sums import cluster_se, sum_by
 
 NEEDS = {"judge", "oracle", "probe"}
+ROLE = Role("probe-corrected", "always", place=1, corrects="direct")
 MOST_LEVERAGE = 0.95
 MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted: ``docs/decisions.md``
 

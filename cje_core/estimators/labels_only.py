@@ -22,12 +22,14 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import Rng
+from cje_core.estimators import Role
 from cje_core.families.assemble import assemble
 from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine, mean_part
 
 NEEDS = {"oracle"}
+ROLE = Role("labels only", "always", place=2)
 
 
 def estimate(

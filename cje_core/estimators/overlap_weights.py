@@ -30,6 +30,7 @@ Examples
 {'base': 0.527, 'clone': 0.534, 'tilt_0.1': 0.545}
 """
 
+from cje_core.estimators import Role
 from cje_core.families.off_policy import value as off_policy
 from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.inference.estimate import OVERLAP_POPULATION
@@ -37,6 +38,7 @@ from cje_core.offpolicy.weights import ess_fraction, overlap_mass
 from cje_core.offpolicy.weights import overlap_weights as weights_of
 
 NEEDS = off_policy.NEEDS
+ROLE = Role("overlap weights (not V)")
 
 
 def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:

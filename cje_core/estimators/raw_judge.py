@@ -20,6 +20,7 @@ import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import Rng
+from cje_core.estimators import Role
 from cje_core.families.assemble import assemble
 from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.families.prediction_powered import oracle_units
@@ -27,6 +28,7 @@ from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine, mean_part
 
 NEEDS = {"judge"}
+ROLE = Role("raw judge", "always", place=3)
 
 
 def estimate(

@@ -21,12 +21,14 @@ Examples
 
 from functools import partial
 
+from cje_core.estimators import Role
 from cje_core.families.off_policy import value as off_policy
 from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.offpolicy.weights import clip as clip_weights
 from cje_core.offpolicy.weights import ess_fraction
 
 NEEDS = off_policy.NEEDS
+ROLE = Role(offered="logs", place=4)
 
 
 def policy_value(logs: off_policy.Logs, p: int, *, clip: float | None = None) -> off_policy.Value:

@@ -37,7 +37,7 @@ import numpy as np
 
 from cje_core.calibration.folds import assign_folds
 from cje_core.checks import FloatArray, one_of
-from cje_core.estimators import available, calibrated_dr_cpo, load, mrdr, tmle
+from cje_core.estimators import Role, available, calibrated_dr_cpo, load, mrdr, tmle
 from cje_core.families.off_policy import value as off_policy
 from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.families.off_policy.labels import label_error
@@ -46,6 +46,7 @@ from cje_core.inference.sums import cluster_sums
 from cje_core.offpolicy.weights import simplex_qp
 
 NEEDS = off_policy.NEEDS
+ROLE = Role(offered="logs", place=7)
 LIBRARY = tuple(module.__name__.rpartition(".")[2] for module in (calibrated_dr_cpo, tmle, mrdr))
 RIDGE = 1e-4  # lambda, relative to the mean variance of the columns
 COLUMNS = ("total", "sampling")

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal
 
+from cje_core import caches
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
@@ -48,6 +50,7 @@ def to_files() -> Iterator[None]:
 
 def new_panels(rows: int, columns: int, figsize: tuple[float, float], **grid: Any) -> Any:
     """Axes of a new figure in the house style, shape (rows, columns) or as ``squeeze`` leaves it; inches."""
+    caches.redirect_before("matplotlib")
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):

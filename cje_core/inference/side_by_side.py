@@ -29,8 +29,8 @@ def compare(
     truth : DataArray over policy, optional
         Values to hold the intervals against.
     reference : str, optional
-        Method whose width is 1 in ``width_ratio``; default: the first one but ``raw_judge``, whose interval leaves out
-        how wrong the judge is.
+        Method whose width is 1 in ``width_ratio``; default: the first one but those of source ``judge``, whose interval
+        leaves out how wrong the judge is.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def compare(
     out["status"].attrs |= dict(first["status"].attrs)
     low, high = (out["interval"].sel(ci_bound=bound, drop=True) for bound in CI_BOUND)
     out["width"] = high - low
-    reference = reference or next((name for name in names if name != "raw_judge"), names[0])
+    reference = reference or next((name for name in names if not _at_its_word(named[name])), names[0])
     one_of(reference, "reference", names)
     out["width_ratio"] = out["width"] / out["width"].isel(method=names.index(reference), drop=True)
     out["overlap"] = (("method", "other_method", "policy"), _overlap(low.values, high.values))
@@ -96,6 +96,11 @@ def compare(
         missed = (low - goal).clip(min=0) + (goal - high).clip(min=0)
         out["interval_score"] = out["width"] + 2 / (1 - first.attrs["ci_prob"]) * missed
     return out
+
+
+def _at_its_word(estimate: xr.Dataset) -> bool:
+    """Whether all values are the judge's scores at their word."""
+    return "source" in estimate and bool(estimate["source"].isin(["judge", "none"]).all())
 
 
 def _named(estimates: Mapping[str, xr.Dataset] | Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:

@@ -27,7 +27,7 @@ from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.construct import dataset
 from cje_core.data.contract import LOGGED, teaching_policies
-from cje_core.estimators import direct, direct_corrected, stacked_dr
+from cje_core.estimators import direct, direct_corrected, stacked_dr, weights_logs
 from cje_core.inference.contrasts import others_and
 from cje_core.inference.pairs import pair_errors
 from cje_core.planning.forecast import effect_at, std_error_at
@@ -259,7 +259,7 @@ def simulate_plan(
     names = data["policy"].values.astype(str)
     reference = reference or sorted(teaching_policies(data))[0]
     alone = len(names) == 1
-    stacked = estimator == "stacked_dr"
+    stacked = weights_logs(estimator)
     planned_probes = dict(probes or {})
     given, levels, pairs = with_probes(
         given, planned_probes, reference=None if alone else reference, borrowed=borrowed, estimator=estimator

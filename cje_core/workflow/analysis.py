@@ -64,7 +64,12 @@ class Analysis(OfData):
     @property
     def off_policy(self) -> list[str]:
         """The estimators that weight logged responses."""
-        return [name for name in self.estimates if "logp_target" in estimators.load(name).NEEDS]
+        return [name for name in self.estimates if estimators.weights_logs(name)]
+
+    @property
+    def corrector(self) -> str:
+        """The estimator that ran and makes values of probes; empty if none did."""
+        return next((name for name in self.estimates if estimators.role(name).corrects), "")
 
     @property
     def own_judge(self) -> list[str]:

@@ -70,8 +70,8 @@ def analyze(
         Covariates (which are read too), calibrator and direction, see `cje_core.calibration.calibrated`. Estimators
         that fit no calibrator are given the judge's scale turned round where it is decreasing (`turned`).
     chosen : sequence of str
-        Estimators; the primary one is ``direct`` if it is among them, else the first. Default: `DEFAULT`, and
-        `OFF_POLICY` where logged responses are given (`cje_core.workflow.reading.prepare`).
+        Estimators; the primary one is ``direct`` if it is among them, else the first. Default: those that
+        `cje_core.estimators.offered` lists, with ``logs`` where logged responses are given.
     margin : float, optional
         Harmless mean residual of the transport audit, in units of the oracle scale (default: 5% of its width).
     target_mde : float, optional

@@ -24,7 +24,7 @@ from cje_core.verdict.assumptions import Contract, assumptions
 from cje_core.verdict.labelling import next_labels
 from cje_core.verdict.thresholds import GATES, Gate, from_mde
 from cje_core.workflow.posterior import VALUE, Posterior, stricter, without
-from cje_core.workflow.reading.prepare import CORRECTED, Asked
+from cje_core.workflow.reading.prepare import Asked
 
 ORDERED = 0.975  # two intervals of it that lie apart order a pair with error 5% at most
 # Gates without input here, and those about the calibrator, which say nothing of a primary estimate that uses none.
@@ -143,8 +143,9 @@ def support(
     ):
         return None, None
     labels = next_labels(given, margin=asked.margin)
-    wider = at_level([name for name in asked.names if name in (primary, CORRECTED)], ORDERED)
-    order = _order(given, wider[primary], levels, wider.get(CORRECTED)) if primary in wider else None
+    corrector = estimators.corrector(primary)
+    wider = at_level([name for name in asked.names if name in (primary, corrector)], ORDERED)
+    order = _order(given, wider[primary], levels, wider.get(corrector)) if primary in wider else None
     return order, labels
 
 
@@ -173,13 +174,14 @@ def advice(
     table: Sequence[Gate],
 ) -> xr.Dataset:
     """Which estimator to use for each policy, and what to do next."""
+    direct = next(iter(estimators.roles()))
     return guide.recommend(
         given,
         overlap=audited.overlap,
         transport=audited.judged,
         calibration_share=_calibration_share(value, found),
-        estimate=found.get("direct"),
-        probed=found.get(CORRECTED),
+        estimate=found.get(direct),
+        probed=found.get(estimators.corrector(direct)),
         contradicted=levels["policy"].values[levels["refused_by"].values == "agreement"].tolist(),
         refused=_without_level(levels),
         thresholds=table,
@@ -188,13 +190,13 @@ def advice(
 
 def corrected(found: Mapping[str, xr.Dataset], primary: str) -> xr.Dataset | None:
     """The estimate whose values stand where probes correct the primary one."""
-    return found.get(CORRECTED) if primary == "direct" else None
+    return found.get(estimators.corrector(primary))
 
 
 def primary_of(found: Mapping[str, xr.Dataset], names: Sequence[str]) -> str:
-    """The estimator behind the values: ``direct``, else the first that estimates values at all."""
-    if "direct" in found:
-        return "direct"
+    """The estimator behind the values: the first by place, else the first named that estimates values at all."""
+    if (first := next(iter(estimators.roles()))) in found:
+        return first
     of_value = [name for name in names if found[name].attrs["estimand"] == ESTIMAND]
     if not of_value:
         what = found[names[0]].attrs["estimand"]
@@ -206,9 +208,8 @@ def primary_of(found: Mapping[str, xr.Dataset], names: Sequence[str]) -> str:
 
 def _contract(name: str) -> Contract:
     """What an estimator's module says of what it needs."""
-    module = estimators.load(name)
-    calibrates = "calibration" in inspect.signature(module.estimate).parameters
-    return Contract("logp_target" in module.NEEDS, calibrates)
+    calibrates = "calibration" in inspect.signature(estimators.load(name).estimate).parameters
+    return Contract(estimators.weights_logs(name), calibrates)
 
 
 def _order(

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from cje_core import estimators
 from cje_core.calibration.calibrated import Calibrated, Calibration
 from cje_core.checks import one_of
 from cje_core.data import DataError
@@ -252,12 +253,12 @@ def plan(
         variance_components(given, borrowed=borrowed, estimator=estimator), pilot.value, refused
     )
     count = n_policies or data.sizes["policy"]
-    options = {} if estimator == "stacked_dr" else _probe_options(given, components, count)
+    options = {} if estimators.weights_logs(estimator) else _probe_options(given, components, count)
     costs = {"cost_judge": cost_judge, "cost_oracle": cost_oracle}
 
     def money_for(probed: Iterable[str]) -> Money:
         some = {name: options[name] for name in sorted(probed)}
-        stacked = estimator == "stacked_dr"
+        stacked = estimators.weights_logs(estimator)
         return money_of(
             data, components, pilot.levels, n_policies=n_policies, stacked=stacked, probed=some, **costs
         )
@@ -407,7 +408,7 @@ def _tried(
 
 def _check_reading(path: Given, reading: Reading, estimator: str) -> None:
     """Stop at what a pilot cannot be read with."""
-    if estimator == "stacked_dr" and not has_logs(path, reading):
+    if estimators.weights_logs(estimator) and not has_logs(path, reading):
         raise DataError(f"estimator={estimator!r}: it weights logged responses; give logged=FILE")
     if reading.get("groups"):
         raise DataError("groups= tells values by cohort, and a plan forecasts none; leave it out")

@@ -13,10 +13,7 @@ typicality
 judged_means
     variances of a mean label by judge, labels and garbling, of judges with few levels
 efficiency
-    tangent spaces, canonical gradients and efficiency bounds of finite models, by linear algebra; constraints
-    given by gradients `cje_sim.exact.efficiency.orthogonal`; how far a function is from being a gradient,
-    `cje_sim.exact.efficiency.gradient_error`; or the canonical one,
-    `cje_sim.exact.efficiency.canonical_error`
+    tangent spaces, canonical gradients and efficiency bounds of finite models, by linear algebra
 judge_models
     logged evaluation with a judge as such a model, `cje_sim.exact.judge_models.draw_model`, and gradients
     that are claimed of it

@@ -6,7 +6,7 @@ columns span the scores of a model. Then
 
 - the scores of one conditional law, known to be anything, are `scores`: mean zero given what it is conditioned on;
 - a restriction ``E[Y | cell] = R(label of the cell)`` keeps the scores that move the cells' means together:
-  `mean_restricted`; one given by gradients of constraints keeps what is orthogonal to them: `orthogonal`;
+  `mean_restricted`;
 - the canonical gradient is the projection of any gradient on the tangent space, `project` (weighted least squares), or
   the Riesz representer of the derivatives along it, `riesz`, for which no gradient need be known;
 - the efficiency bound of the mean of one observation is its variance.
@@ -164,19 +164,6 @@ def mean_restricted(
     return tangent @ _null_space(root * moved)
 
 
-def orthogonal(space: Space, tangent: FloatArray, constraints: FloatArray) -> FloatArray:
-    """Scores of a tangent space along which no constraint moves, given the constraints' gradients (N, c).
-
-    Examples
-    --------
-    >>> space = sample_space(np.full(4, 0.25), {"y": [0, 1, 2, 3]})
-    >>> dimension(space, orthogonal(space, scores(space, ["y"]), space["y"][:, None]))  # the mean is known
-    2
-    """
-    inner = constraints.T @ (space.probability[:, None] * tangent)
-    return tangent @ _null_space(inner)
-
-
 def monotone_directions(values: FloatArray, tolerance: float = 1e-9) -> FloatArray:
     """Directions (k, j) of a nondecreasing function that stay inside the cone to both sides of it.
 
@@ -262,41 +249,6 @@ def derivative(space: Space, functional: Functional, score: FloatArray, step: fl
 def derivatives(space: Space, functional: Functional, tangent: FloatArray) -> FloatArray:
     """Pathwise derivatives (k,) along the columns of a tangent space."""
     return np.array([derivative(space, functional, score) for score in tangent.T])
-
-
-def gradient_error(space: Space, candidate: FloatArray, functional: Functional, tangent: FloatArray) -> float:
-    """How far a function is from being a gradient: the largest ``|E[phi t] - d Psi(t)|`` over unit scores of the model.
-
-    A gradient also has mean zero, which is not asked here; `canonical_error` sees it.
-
-    Examples
-    --------
-    >>> space = sample_space(np.full(4, 0.25), {"y": [0, 1, 2, 3]})
-    >>> mean = lambda p: float(p @ space["y"])
-    >>> [round(gradient_error(space, c * space["y"], mean, scores(space, ["y"])), 4) for c in (1.0, 1.1)]
-    [0.0, 0.1118]
-    """
-    root = np.sqrt(space.probability)[:, None]
-    basis = _orthonormal(space, tangent) / root
-    moved = derivatives(space, functional, basis)
-    gap = basis.T @ (space.probability * candidate) - moved
-    return float(np.sqrt(gap @ gap))
-
-
-def canonical_error(
-    space: Space, candidate: FloatArray, functional: Functional, tangent: FloatArray
-) -> float:
-    """How far a function is from the canonical gradient: the ``L2(P)`` distance, mean included.
-
-    Examples
-    --------
-    >>> space = sample_space(np.full(4, 0.25), {"y": [0, 1, 2, 3]})
-    >>> mean = space["y"] - space["y"].mean()
-    >>> round(canonical_error(space, mean, lambda p: float(p @ space["y"]), scores(space, ["y"])), 6)
-    0.0
-    """
-    gradient = riesz(space, tangent, derivatives(space, functional, tangent))
-    return float(np.sqrt(space.probability @ (candidate - gradient) ** 2))
 
 
 def bound(space: Space, functional: Functional, tangent: FloatArray) -> float:

@@ -2,8 +2,7 @@
 
 laws
     `cje_sim.tokens.laws.iid_policy`, `cje_sim.tokens.laws.markov_policy` (with a given stationary law
-    `cje_sim.tokens.laws.markov_with_stationary`), one law per prompt `cje_sim.tokens.laws.by_prompt`; sums
-    of token scores of many responses in flat memory `cje_sim.tokens.laws.stream_sums`
+    `cje_sim.tokens.laws.markov_with_stationary`), one law per prompt `cje_sim.tokens.laws.by_prompt`
 teacher_forcing
     errors of recorded log-probabilities
 calls

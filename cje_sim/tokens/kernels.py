@@ -6,8 +6,12 @@ law of prompt class k, the rows after it are those of later tokens (one if i.i.d
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from cje_core import caches
+
+caches.redirect_before("numba")
+import numba  # noqa: E402
 
 
 @numba.njit(cache=True)

@@ -8,7 +8,6 @@ Sampling uses alias tables (Vose 1991) driven by xoshiro256++ (Blackman & Vigna 
 256-bit state is drawn from the NumPy generator of the caller, which therefore governs every token.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -277,27 +276,6 @@ def sample_sums(
         kernels.token_sums(tokens, classes[part], rows, scores, sums[part], n_tokens[part])
         first[part] = tokens[:, 0]
     return TokenSums(first, n_tokens, sums, classes)
-
-
-def stream_sums(
-    policy: TokenPolicy, tables: FloatArray, n: int, *, chunk: int = 2**16, rng: Rng = None
-) -> Iterator[TokenSums]:
-    """Yield `sample_sums` of `n` responses in chunks: memory is flat in `n` as well.
-
-    The responses are those of ``sample_sums`` called once per chunk with one generator.
-
-    Examples
-    --------
-    >>> logger, target = iid_policy(zipf(50, 1.2), length=20), iid_policy(zipf(50, 1.0), length=20)
-    >>> ratio = (target.log_prob - logger.log_prob)[..., None]
-    >>> len(list(stream_sums(logger, ratio, 2500, chunk=1000, rng=0)))
-    3
-    """
-    rng = np.random.default_rng(rng)
-    if chunk < 1:
-        raise ValueError(f"chunk={chunk}: it must be at least 1")
-    for start in range(0, n, chunk):
-        yield sample_sums(policy, tables, min(chunk, n - start), rng=rng)
 
 
 def token_sums(policy: TokenPolicy, tables: FloatArray, responses: Responses) -> FloatArray:

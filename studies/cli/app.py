@@ -128,9 +128,33 @@ def _summaries(package: str) -> list[dict[str, str]]:
     return entries
 
 
+def _grouped(group: str) -> list[str]:
+    """Names of the studies whose ``RUN_GROUPS`` hold one, read without importing any."""
+    groups: dict[str, list[str]] = {}
+    for path in sorted(Path(__file__).parents[1].glob("[!_]*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "RUN_GROUPS":
+                for one in ast.literal_eval(node.value):
+                    groups.setdefault(one, []).append(path.stem)
+    if group not in groups:
+        raise typer.BadParameter(f"--group {group}: no study states it; there are: {', '.join(groups)}")
+    return groups[group]
+
+
 @app.command("list")
-def list_(as_json: Json = False) -> None:
+def list_(
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Names of the studies that state this group, such as headlines, pages or compiling."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """List studies, scenarios, estimators, groups of claims and benchmarks, one line each."""
+    if group is not None:
+        typer.echo("\n".join(_grouped(group)))
+        return
     found = {kind: _summaries(package) for kind, package in REGISTRIES.items()}
     if as_json:
         typer.echo(json.dumps(found, indent=1))

@@ -68,7 +68,20 @@ def test_list_names_everything(cli):
     assert code == 0 and all(f"  {name} " in text for names in found.values() for name in names)
 
 
-@pytest.mark.parametrize("words", [["list"], ["--help"], ["run", "--help"]])
+def test_groups_of_studies_are_what_their_files_state(cli):
+    """The Makefile names no study: it asks."""
+    names = study.available()
+    stated = {name: getattr(importlib.import_module(f"studies.{name}"), "RUN_GROUPS", ()) for name in names}
+    makefile = re.sub(r"(?m)^#.*", "", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert not set(re.findall(r"\w+", makefile)) & set(names)
+    for group in {group for groups in stated.values() for group in groups}:
+        code, out, _ = cli("list", "--group", group)
+        assert (code, out.split()) == (0, [name for name in names if group in stated[name]])
+        assert f"$(call STUDIES,{group})" in makefile
+    assert cli("list", "--group", "none")[0] == 2
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "--group", "pages"], ["--help"], ["run", "--help"]])
 def test_list_and_help_import_nothing_heavy(words):
     script = (
         "import sys\nfrom studies.cli.app import main\n"

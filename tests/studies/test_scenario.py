@@ -82,6 +82,20 @@ def test_an_error_of_the_simulator_spoils_its_replicate_only(monkeypatch):
     )
 
 
+def test_an_error_of_the_block_alone_is_not_hidden_by_going_on_one_by_one(monkeypatch):
+    simulate = scenarios.load("weak_judge").simulate
+    whole = simulate.block
+
+    def faulty(rngs, **arguments):
+        if len(rngs) > 1:
+            raise ArithmeticError("planted")
+        return whole(rngs, **arguments)
+
+    monkeypatch.setattr(simulate, "block", faulty)
+    with pytest.raises(ArithmeticError, match="planted"):
+        block(0, 2)
+
+
 def user_study(simulate):
     """A study of a user's own world, which no frame checks."""
     own = Scenario(simulate, scenarios.load("weak_judge").truth)

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cje_core import caches
+
+caches.redirect_before("arviz")
 with warnings.catch_warnings():
     # ArviZ 0.23 (with PyMC 5.28, on Python 3.11) announces version 1 at its first import of the day; we run on both
     warnings.filterwarnings(

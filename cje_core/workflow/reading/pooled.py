@@ -20,7 +20,8 @@ influence values is then that over all prompts. Each column comes with either si
 labelled prompts: limits of differences of graded values lack the skewness of the others, in tests up to a two-hundredth
 of their width with a fifth of 400 prompts labelled.
 
-All else is exact to rounding for what `cje_core.workflow.analyze` makes of `ESTIMATORS` and a monotone calibrator;
+All else is exact to rounding for the estimators that are offered ``always`` (`cje_core.estimators.Role`) and a monotone
+calibrator;
 clusters, several draws, covariates, logged responses and posteriors need the rows themselves.
 """
 
@@ -39,7 +40,6 @@ from cje_core.families.direct.balance import KNOTS
 from cje_core.formulas.covariance import covariance_root
 from cje_core.formulas.room import REACH
 
-ESTIMATORS = ("raw_judge", "labels_only", "direct", "direct_corrected")
 FLAT = 1e-13  # mean of q in a cell, in squared widths, that is rounding
 CHUNK = 250_000  # prompts whose influence values are in memory at a time
 

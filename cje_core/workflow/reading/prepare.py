@@ -15,11 +15,7 @@ from cje_core.data import DataError
 from cje_core.families.direct.fit import BORROWED
 from cje_core.transport.margin import harmless_margin
 from cje_core.workflow.reading.given import Given, Reading, has_logs, oracle_scale, taken
-from cje_core.workflow.reading.pooled import ESTIMATORS
 
-DEFAULT = ESTIMATORS  # so the default analysis can be made of pooled data
-OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # besides, with logged responses
-CORRECTED = "direct_corrected"
 # What a missing ingredient is called where the user can add it.
 INGREDIENTS = {
     **dict.fromkeys(("logp_target", "logp_logger", "logged_judge"), "logged=FILE"),
@@ -73,7 +69,7 @@ def prepare(
     """
     logs, scale = has_logs(path, reading), oracle_scale(path, reading)
     calibration = calibration or Calibration()
-    names = list(dict.fromkeys(chosen or ((*DEFAULT, *OFF_POLICY) if logs else DEFAULT)))
+    names = list(dict.fromkeys(chosen or estimators.offered("always", *["logs"] * logs)))
     modules = {}
     for name in names:
         if name not in estimators.available():
@@ -111,9 +107,9 @@ def prepare(
     needs = _needs_rows(calibration, names, bayes)
     with taken(path, calibration.features, needs, **reading) as source:
         data = source.data if judge_model is None else source.data.assign_attrs(judge_model=judge_model)
-        if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
-            # Probes are a policy's own labels: they make its value.
-            modules[CORRECTED] = estimators.load(CORRECTED)
+        if data["probe"].any():  # they are a policy's own labels, and make its value
+            also = filter(None, map(estimators.corrector, names))
+            modules |= {name: estimators.load(name) for name in also}
         for name, module in modules.items():
             for need in sorted(set(module.NEEDS) - set(data)):
                 raise DataError(
@@ -136,4 +132,5 @@ def _needs_rows(calibration: Calibration, names: Sequence[str], bayes: str | Non
         return f"calibrator={calibration.mode!r}"
     if bayes is not None:
         return f"bayes={bayes!r}"
-    return next((f"chosen={name!r}" for name in names if name not in ESTIMATORS), None)
+    poolable = estimators.offered("always")
+    return next((f"chosen={name!r}" for name in names if name not in poolable), None)

@@ -15,7 +15,6 @@ from cje_core.verdict import gates
 from cje_core.verdict.headline import weaker
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE, posterior_verdict
-from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.reading.row_flow import COUNTS
 from cje_core.workflow.standing import best, compared_by_posterior, shown_estimates
 from studies.cli.analysis.lines.assumed import assumption_records
@@ -293,7 +292,7 @@ def at_level(analysis: Analysis, policy: str, variable: str) -> Any:
 def unused_probes(analysis: Analysis, policy: str) -> bool:
     """Whether a policy has probes that make no value: too few, or without spread."""
     probed = int(analysis.guide["n_probes"].sel(policy=policy)) > 0
-    return probed and CORRECTED in analysis.estimates and analysis.source(policy) not in ("own", "probes")
+    return probed and bool(analysis.corrector) and analysis.source(policy) not in ("own", "probes")
 
 
 def flags(analysis: Analysis, policy: str) -> list[str]:

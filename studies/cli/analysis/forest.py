@@ -4,22 +4,18 @@ import math
 import warnings
 from typing import TYPE_CHECKING
 
+from cje_core import estimators
 from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
 from cje_core.figures.style import STYLE, folded
 from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analysis import Analysis
-from cje_core.workflow.posterior import BAYESIAN, VALUE
-from cje_core.workflow.reading.prepare import CORRECTED, OFF_POLICY
+from cje_core.workflow.posterior import SHIFT, VALUE
 from cje_core.workflow.standing import shown_estimates
-from studies.cli.analysis.numbers import LABELS, cell, plain
+from studies.cli.analysis.numbers import cell, plain
 from studies.cli.analysis.panels import image
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-# These keep their colours in every analysis; the ninth and tenth have those of the first two, their twins.
-COLOURS = ("direct", CORRECTED, "labels_only", "raw_judge", *OFF_POLICY, *BAYESIAN)
-ORDER = ("direct", BAYESIAN[0], CORRECTED, BAYESIAN[1], "labels_only", "raw_judge")  # from top to bottom
 
 
 def render(analysis: Analysis) -> dict[str, bytes]:
@@ -40,9 +36,9 @@ def render(analysis: Analysis) -> dict[str, bytes]:
 
 
 def _lines(analysis: Analysis) -> list[str]:
-    """Estimators from top to bottom: the primary one, its correction, the rest."""
-    first = [name for name in (analysis.primary, *ORDER) if name in analysis.estimates]
-    return list(dict.fromkeys([*first, *analysis.estimates]))
+    """Estimators from top to bottom: the primary one, its correction, each with its posterior, the rest."""
+    first = (analysis.primary, VALUE, analysis.corrector, SHIFT)
+    return list(dict.fromkeys(name for name in (*first, *analysis.estimates) if name in analysis.estimates))
 
 
 def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
@@ -53,8 +49,8 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
     probed = [policy for policy in analysis.policies if analysis.source(policy) == "probes"]
     forest(
         {name: shown[name] for name in names},
-        labels=LABELS,
-        colours=COLOURS,
+        labels={name: estimators.role(name).label for name in names},
+        colours=estimators.roles(),  # the same in every analysis
         hollow=_blocked(analysis)
         | {  # not the number to use
             (name, policy): "borrowed"

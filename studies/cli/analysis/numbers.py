@@ -6,14 +6,8 @@ from collections.abc import Iterable, Sequence
 import xarray as xr
 
 from cje_core.workflow.analysis import Analysis
-from cje_core.workflow.posterior import SHIFT, VALUE
-from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.shown import decimals
 from cje_core.workflow.standing import withheld
-
-LABELS = {"labels_only": "labels only", "raw_judge": "raw judge", CORRECTED: "probe-corrected"}
-LABELS |= {"overlap_weights": "overlap weights (not V)"}
-LABELS |= {VALUE: "posterior", SHIFT: "probe-corrected posterior"}
 
 
 def cell(analysis: Analysis, estimator: str, policy: str, *, interval: bool = False) -> str:

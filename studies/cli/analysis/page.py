@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from cje_core import estimators
 from cje_core.data.intake.names import CAUTION, brief, shortened
 from cje_core.inference.raters import Rated, agreement
 from cje_core.planning.judge_worth import judge_worth
@@ -182,7 +183,7 @@ def beside(analysis: Analysis, told: Mapping[str, Any]) -> list[list[str]]:
 
 def worth(analysis: Analysis) -> list[dict[str, Any]]:
     """Labels that the judge replaces, for policies with labels of their own; see `cje_core.planning.judge_worth`."""
-    alone = analysis.estimates.get("labels_only")
+    alone = analysis.estimates.get(estimators.alone("oracle"))
     if alone is None:
         return []
     own = (analysis.data["labelled"] & analysis.data["evaluated"]).sum(["prompt", "draw"])

@@ -5,12 +5,12 @@ import math
 from rich.console import Group
 from rich.text import Text
 
+from cje_core import estimators
 from cje_core.data.intake.names import brief
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE
-from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.standing import withheld
 from studies.cli.analysis.as_json import PLUG_IN, contrast_records
 from studies.cli.analysis.lines.assumed import assumption_table
@@ -18,7 +18,6 @@ from studies.cli.analysis.lines.cohorts import cohort_tables
 from studies.cli.analysis.lines.flow import flow_table
 from studies.cli.analysis.lines.notes import notes
 from studies.cli.analysis.numbers import (
-    LABELS,
     cell,
     ends,
     interval_text,
@@ -55,13 +54,13 @@ def summary(analysis: Analysis) -> Group:
 
 def _policy_table(analysis: Analysis) -> Wide:
     posteriors = () if analysis.posterior is None else BAYESIAN
-    hidden = (analysis.primary, CORRECTED, *analysis.off_policy, *posteriors)
+    hidden = (analysis.primary, analysis.corrector, *analysis.off_policy, *posteriors)
     others = [name for name in analysis.estimates if name not in hidden]
     shown = Wide()
     shown.add_column("policy", overflow="fold", min_width=8)
     shown.add_column(f"value\n[{percent(analysis)} interval]", no_wrap=True)
     for name in others:
-        shown.add_column(LABELS.get(name, name).replace(" ", "\n"), overflow="fold", min_width=5)
+        shown.add_column(estimators.role(name).label.replace(" ", "\n"), overflow="fold", min_width=5)
     shown.add_column("transport\nresidual", overflow="fold", min_width=12)
     shown.add_column("level,\nrests on", overflow="fold", min_width=10)
     for policy in analysis.policies:
@@ -110,7 +109,7 @@ def _posterior_table(analysis: Analysis) -> list[Wide]:
     margin = plain(analysis, float(analysis.transport.attrs["margin"]))
     shown = Wide()
     shown.add_column(f"posterior\n({analysis.posterior.engine})", overflow="fold", min_width=8)
-    shown.add_column(f"{LABELS[VALUE]} mean\n[{percent(analysis)} interval]", no_wrap=True)
+    shown.add_column(f"{estimators.role(VALUE).label} mean\n[{percent(analysis)} interval]", no_wrap=True)
     shown.add_column("shift\n[interval]", no_wrap=True)
     for name in (f"P(|shift|\n< {margin})", "P(best)"):
         shown.add_column(name, no_wrap=True, justify="right")
@@ -118,7 +117,7 @@ def _posterior_table(analysis: Analysis) -> list[Wide]:
         stands = analysis.source(policy) != "probes" and analysis.level(policy) != "refused"
         value = Text(_flagged(analysis, VALUE, policy), style="bold" if stands else "dim")
         if not (analysis.status(SHIFT, policy).failed or withheld(analysis, SHIFT, policy)):
-            corrected = f"\n{_flagged(analysis, SHIFT, policy)}\n{LABELS[CORRECTED]}"
+            corrected = f"\n{_flagged(analysis, SHIFT, policy)}\nprobe-corrected"
             value.append(corrected, style="not bold" if stands else "not dim bold")
         decision = analysis.posterior.decision.sel(policy=policy)
         shift = analysis.estimates[SHIFT].sel(policy=policy)

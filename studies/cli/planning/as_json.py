@@ -6,6 +6,7 @@ from typing import Any
 
 import xarray as xr
 
+from cje_core import estimators
 from cje_core.data.contract import teaching_policies
 from cje_core.inference.estimate import Status
 from cje_core.workflow.plan import Planned
@@ -180,7 +181,7 @@ def next_steps(planned: Planned) -> list[str]:
         f"{probing}, then cje-lab analyze{' with --probes' if bought else ''}",
         *_reasons(planned, taught),
     ]
-    if planned.estimator == "stacked_dr":
+    if estimators.weights_logs(planned.estimator):
         steps.insert(
             0,
             f"log one response of the logger to each of the {chosen.n} prompts, judge it, and score it under every "

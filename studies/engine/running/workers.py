@@ -81,14 +81,23 @@ def run_replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
 def _outcomes(study: Study, block: Block) -> list[Outcome]:
     """All replicates of a block, at once where the study is the usual one and none of them raises."""
     streams = streams_of(block.seed, study.name, block.cell, range(block.start, block.stop))
-    if study.replicate is None:
-        try:
-            return replicates_of_scenario(study, block.cell, streams)
-        except StudyError:
+
+    def one_by_one() -> list[Outcome]:
+        return [run_replicate(study, block.cell, one) for one in streams]
+
+    if study.replicate is not None:
+        return one_by_one()
+    try:
+        return replicates_of_scenario(study, block.cell, streams)
+    except StudyError:
+        raise
+    except (
+        Exception
+    ):  # one by one it shows which replicate raises, and in what; if none does, the block is at fault
+        outcomes = one_by_one()
+        if not any(outcome.failures for outcome in outcomes):
             raise
-        except Exception:  # which replicate raises, and in what, shows one by one
-            pass
-    return [run_replicate(study, block.cell, one) for one in streams]
+        return outcomes
 
 
 def compute_block(study: Study, block: Block) -> Content:

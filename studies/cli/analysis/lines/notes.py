@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from rich.text import Text
 
+from cje_core import estimators
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.data.intake.names import CAUTION
 from cje_core.inference.estimate import Status
@@ -15,7 +16,6 @@ from cje_core.transport.agreement import mixed
 from cje_core.verdict import guide
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import SHIFT, posterior_verdict
-from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.standing import best, compared_by_posterior, withheld
 from studies.cli.analysis.as_json import at_level, unused_probes
 from studies.cli.analysis.lines import cautions
@@ -37,10 +37,10 @@ def notes(analysis: Analysis) -> list[Text]:
     for name in analysis.estimates:
         for policy in analysis.policies:
             status = analysis.status(name, policy)
-            shown = name not in (CORRECTED, SHIFT) or analysis.source(policy) == "probes"
+            shown = name not in (analysis.corrector, SHIFT) or analysis.source(policy) == "probes"
             shown |= status in (Status.NOT_CONVERGED, Status.FEW_LABELS_POSTERIOR)
             # said by a dash, or by the level
-            said = (name, status) == ("labels_only", Status.NO_LABELS)
+            said = (name, status) == (estimators.alone("oracle"), Status.NO_LABELS)
             if name == analysis.primary:
                 of_level = status.failed and status.message in at_level(analysis, policy, "reason")
                 said |= of_level or status is Status.TRANSPORT_ASSUMED
@@ -57,10 +57,11 @@ def notes(analysis: Analysis) -> list[Text]:
     if analysis.posterior is not None:
         seen = " and ".join(["the judge's score", *analysis.calibrated.calibration.covariates])
         lines.append(f"posterior: monotone splines in {seen}; --calibrator does not apply to it")
-    if "raw_judge" in analysis.estimates and analysis.primary != "raw_judge":
-        lines.append("raw judge: what the judge says by itself, for comparison only")
-    if analysis.primary == "raw_judge":
-        lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
+    judge = estimators.alone("judge")
+    if analysis.primary == judge:
+        lines.append(f"{judge}: the judge is taken at its word; nothing corrects or audits its bias")
+    elif judge in analysis.estimates:
+        lines.append(f"{estimators.role(judge).label}: what the judge says by itself, for comparison only")
     for part in (
         cautions.contradictions,
         cautions.probes_elsewhere,
@@ -91,11 +92,8 @@ def _unseen_covariates(analysis: Analysis) -> list[str]:
     names, fitted = analysis.calibrated.calibration.covariates, analysis.reliability
     if not names or fitted is None or fitted.attrs["mode"] != "monotone":
         return []
-    direct = analysis.estimates.get("direct")
-    balanced = direct is not None and json.loads(direct.attrs["options"])["borrowed"] in (
-        "spline",
-        "balanced",
-    )
+    options = json.loads(analysis.estimates[analysis.primary].attrs["options"])
+    balanced = options.get("borrowed") in ("spline", "balanced")
     places = ["what is borrowed is balanced on them"] * balanced
     places += ["the posterior sees them"] * (analysis.posterior is not None)
     words = " and ".join(places) or "they are not used"
@@ -166,7 +164,7 @@ def _unused_probes(analysis: Analysis) -> list[str]:
         if not unused_probes(analysis, policy):
             continue
         n_probes = int(analysis.guide["n_probes"].sel(policy=policy))
-        status = analysis.status(CORRECTED, policy)
+        status = analysis.status(analysis.corrector, policy)
         why = f"a value takes {MIN_LABELLED_CLUSTERS}" if n_probes < MIN_LABELLED_CLUSTERS else status.message
         if status is Status.CONSTANT_LABELS:
             at = analysis.data.sel(policy=policy)
@@ -180,7 +178,7 @@ def _unused_probes(analysis: Analysis) -> list[str]:
 
 def _barred(analysis: Analysis, policy: str) -> bool:
     """Whether nothing is borrowed for a policy whatever an audit said: no audit serves it."""
-    status = analysis.status("direct", policy) if "direct" in analysis.estimates else Status.OK
+    status = analysis.status(analysis.primary, policy)
     contradicted = mixed(analysis.agreement) and analysis.source(policy) != "own"
     return contradicted or status in (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 
