@@ -13,7 +13,8 @@ A first session::
 ``from cje_core.estimators import direct`` gives one estimator, ``cje_core.estimators.available()`` their names; worlds
 with a known truth are in ``cje_sim``. Themes::
 
-    data          the contract of evaluation data, rows as arrays, files, cohorts
+    data          the contract of evaluation data, construction, rows as arrays, cohorts
+    io            files and tables that become evaluation data, one reader for each format
     inference     the contract of an estimate, standard errors, intervals, contrasts, ranks, compare
     calibration   folds, isotonic and two-stage calibrators, the oracle slice, reliability
     offpolicy     importance weights, overlap, typicality (TTC), log-likelihood checks, the cache of them
@@ -37,16 +38,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cje_core.bayes.models.slice import calibration_model
     from cje_core.calibration.calibrated import Calibration, calibrated
-    from cje_core.data import from_arrays, from_frame
-    from cje_core.data.files import read
+    from cje_core.data import from_arrays
+    from cje_core.io import from_frame
+    from cje_core.io.files import read
     from cje_core.workflow.analyze import analyze
     from cje_core.workflow.compare import compare
     from cje_core.workflow.plan import plan
 
 # Where the calls of a first session are; each is imported when it is first asked for.
 _CALLS = {
-    "read": "data.files",
-    "from_frame": "data",
+    "read": "io.files",
+    "from_frame": "io",
     "from_arrays": "data",
     "analyze": "workflow.analyze",
     "compare": "workflow.compare",
@@ -56,7 +58,7 @@ _CALLS = {
     "plan": "workflow.plan",
 }
 _THEMES = (
-    "data", "inference", "calibration", "offpolicy", "transport", "bayes", "verdict", "families", "estimators",
+    "data", "io", "inference", "calibration", "offpolicy", "transport", "bayes", "verdict", "families", "estimators",
     "planning", "workflow", "figures",
 )  # fmt: skip
 

@@ -23,8 +23,9 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from cje_core.data import DataError, files
+from cje_core.data import DataError
 from cje_core.figures.style import looks
+from cje_core.io import files
 from cje_core.streams import Cell, Streams
 from cje_sim import plasmode
 from studies.demo.arena import HELD, OPTIONS
@@ -166,7 +167,7 @@ def with_data(
     Parameters
     ----------
     path, probes : Path
-        As in `cje_core.data.files.read`.
+        As in `cje_core.io.files.read`.
     judge_range, oracle_range : pair of float
     """
     places = [p.resolve() for p in (path, probes) if p is not None]

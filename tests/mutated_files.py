@@ -19,8 +19,8 @@ import pandas as pd
 import slow_evaluations
 
 from cje_core.data import DataError
-from cje_core.data.files import read
-from cje_core.data.intake.foreign import SUPERSEDED, UNGRADED, UNUSABLE, Asked, chosen, items_of
+from cje_core.io.files import read
+from cje_core.io.intake.foreign import SUPERSEDED, UNGRADED, UNUSABLE, Asked, chosen, items_of
 
 HELD = Path(__file__).parent / "reference" / "readers"
 SOURCES = {

@@ -8,13 +8,13 @@ from cje_core.calibration.calibrator import predict
 from cje_core.calibration.folds import assign_folds, stable_hash
 from cje_core.calibration.oracle_slice import held_out
 from cje_core.data import DataError
-from cje_core.data.schema.logs import read_logs
 from cje_core.estimators import direct
 from cje_core.estimators.direct import Bootstrap
 from cje_core.families.off_policy.estimate import jackknife
 from cje_core.inference import ranks
 from cje_core.inference.influence import delete_group_variance
 from cje_core.inference.sums import cluster_se
+from cje_core.io.schema.logs import read_logs
 from cje_core.offpolicy import log_likelihoods
 from cje_core.offpolicy.overlap import hill
 from cje_core.offpolicy.typicality import Sample, cle_factor, typicality, weighted_typicality

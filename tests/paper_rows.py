@@ -44,9 +44,9 @@ from cje_core.calibration import folds as folds_of
 from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.calibration.reliability import calibration_curve
 from cje_core.data import cohorts
-from cje_core.data.schema.redacted import redact
 from cje_core.estimators import rogan_gladen
 from cje_core.inference import ranks, serial
+from cje_core.io.schema.redacted import redact
 from cje_core.offpolicy import weights
 from cje_core.offpolicy.ratio_calibration import ratio_calibration
 from cje_core.planning import allocation

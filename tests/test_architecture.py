@@ -37,6 +37,7 @@ THEMES = (
     ("checks", "compiled", "disk", "streams"),
     ("formulas",),
     ("data",),
+    ("io",),
     ("inference",),
     ("calibration",),
     ("offpolicy", "transport", "bayes"),

@@ -13,7 +13,7 @@ import typer
 from matplotlib import pyplot as plt
 
 import cje_core
-from cje_core.data.files import read
+from cje_core.io.files import read
 from studies.cli.app import app, main
 from studies.ledger.claim import VERDICTS
 

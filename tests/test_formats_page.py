@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from cje_core.data.intake.foreign import READERS, readers
+from cje_core.io.intake.foreign import READERS, readers
 
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "formats.md"
 COLUMNS = ("policy", "prompt", "draw", "scores", "left out")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cje_core.data import DataError
-from cje_core.data.files import read
-from cje_core.data.intake.foreign import Asked, foreign
+from cje_core.io.files import read
+from cje_core.io.intake.foreign import Asked, foreign
 from cje_core.workflow.reading.doctor import examine
 
 Row = dict[str, Any]

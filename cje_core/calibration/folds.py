@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows
-from cje_core.data.fields import NO_FOLD
+from cje_core.data.contract import NO_FOLD
 
 N_FOLDS = 5
 KEPT = 65_536  # hashes

@@ -1,10 +1,10 @@
-"""Evaluation data: the contract, its error, the same data as flat arrays, and files that become it.
+"""Evaluation data: the contract, its error, construction from arrays, cohorts, and the same data as flat arrays.
 
 Rule of this package: of the project it imports `checks` alone. Simulators may import it, and nothing else of
 ``cje_core``, so that a truth cannot depend on an estimator.
 """
 
-from cje_core.data.build import from_arrays, from_frame
+from cje_core.data.build import from_arrays
 from cje_core.data.contract import (
     LOGGED,
     LOGGED_DIMS,
@@ -24,5 +24,4 @@ __all__ = [
     "DataError",
     "check_data",
     "from_arrays",
-    "from_frame",
 ]

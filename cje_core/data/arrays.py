@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import xarray as xr
 
 from cje_core.data.contract import (
+    NO_FOLD,
     check_data,
     check_unique,
     policy_names,
     teaching_policies,
 )
 from cje_core.data.errors import DataError
-from cje_core.data.fields import NO_FOLD
 
 
 class Rows(NamedTuple):

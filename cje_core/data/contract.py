@@ -37,6 +37,7 @@ the list of policies whose labels teach the calibrator.
 """
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,8 +46,13 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import CONTROL, LARGEST, ONE_LINE, OVERFLOW
 
+LARGEST = 1e100  # products of a few larger numbers leave the range of floats
+OVERFLOW = f"numbers beyond {LARGEST:g} overflow when squared: give it in a larger unit"
+# Line breaks and other control characters break a table's row, and half of a surrogate pair cannot be printed at all.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+ONE_LINE = "a line break or other control character has no place in a name: write it without"
+NO_FOLD = -1  # of a prompt to which the user assigned none
 SCHEMA = "cje-data/1"
 RESPONSE = ("policy", "prompt", "draw")
 REQUIRED = ("judge", "oracle", "labelled", "probe", "evaluated")

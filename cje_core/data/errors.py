@@ -14,3 +14,9 @@ def said(error: BaseException) -> str:
     ('lost. see the log', 'KeyError')
     """
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def line(text: str, width: int) -> str:
+    """Text on one line, shortened to `width`."""
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -30,7 +30,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import Rng
 from cje_core.data.arrays import Rows, unpack
-from cje_core.data.fields import LARGEST
+from cje_core.data.contract import LARGEST
 from cje_core.families.assemble import assemble
 from cje_core.families.finish import Found, PolicyResult
 from cje_core.inference.estimate import Status

@@ -29,7 +29,7 @@ from cje_core.bayes.shifts import probe_corrected
 from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import BoolArray, FloatArray, Rng
-from cje_core.data.schema.meanings import ESTIMATE, JUDGE, NAME, ONE, ORACLE, described
+from cje_core.data.meanings import ESTIMATE, JUDGE, NAME, ONE, ORACLE, described
 from cje_core.families import posterior
 from cje_core.families.posterior import Setting
 from cje_core.inference.estimate import Status

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:  # matplotlib is imported on the first call
     Axes = Figure = FigureBase = Any
 
-from cje_core.data.intake.names import brief, shortened
+from cje_core.io.intake.names import brief, shortened
 
 # Okabe and Ito (2008): colours that readers with colour-vision deficiency can tell apart, and markers to match
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -138,7 +138,7 @@ def legend_above(*panels: Axes, ncols: int) -> None:
 def folded(name: str) -> str:
     r"""A long name on several lines of at most `FOLD` letters; names of models have no blanks to break at.
 
-    Of a very long one its beginning and end, see `cje_core.data.intake.names.brief`.
+    Of a very long one its beginning and end, see `cje_core.io.intake.names.brief`.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from xarray.indexes import PandasIndex
 
 from cje_core.checks import FloatArray
 from cje_core.data.construct import dataset
-from cje_core.data.schema.meanings import ESTIMATE, attributes
+from cje_core.data.meanings import ESTIMATE, attributes
 
 CI_BOUND = ["lower", "upper"]
 # made once: an index costs a study a tenth of a millisecond

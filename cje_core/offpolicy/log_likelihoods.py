@@ -33,7 +33,7 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data import LOGP_ROUNDING, DataError
-from cje_core.data.schema.columns import ObjectArray, Ragged
+from cje_core.io.schema.columns import ObjectArray, Ragged
 from cje_core.offpolicy.provenance import pinned
 from cje_core.offpolicy.weights import ess_fraction, mean_one, place_of
 

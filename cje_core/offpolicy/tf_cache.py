@@ -34,11 +34,11 @@ import pandas as pd
 
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data import DataError
-from cje_core.data.fields import FIELDS, check_covariates
-from cje_core.data.schema.columns import ObjectArray, Ragged, Table, parse, read_table
-from cje_core.data.schema.logs import Logs, errors_of, ids_of, log_likelihoods, read_logs, token_ids
-from cje_core.data.schema.redacted import redact
 from cje_core.disk.whole import whole
+from cje_core.io.fields import FIELDS, check_covariates
+from cje_core.io.schema.columns import ObjectArray, Ragged, Table, parse, read_table
+from cje_core.io.schema.logs import Logs, errors_of, ids_of, log_likelihoods, read_logs, token_ids
+from cje_core.io.schema.redacted import redact
 from cje_core.offpolicy.log_likelihoods import CHECKS, REPEAT_TOLERANCE, Calls, verdicts
 from cje_core.offpolicy.provenance import named
 from cje_core.offpolicy.weights import mean_one
@@ -109,7 +109,7 @@ def tf_cache(
     Parameters
     ----------
     logs : path
-        JSONL or Parquet in the columns of `cje_core.data.schema.logs`.
+        JSONL or Parquet in the columns of `cje_core.io.schema.logs`.
     targets : mapping of policy to path
         JSONL or Parquet in the columns of this module.
     judge : str, optional

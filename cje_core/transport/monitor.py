@@ -24,10 +24,10 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import FloatArray, Rng, probability
 from cje_core.data.errors import DataError
-from cje_core.data.fields import Source, show
-from cje_core.data.tables import beside
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND
+from cje_core.io.fields import Source, show
+from cje_core.io.tables import beside
 from cje_core.transport.audit import residuals
 from cje_core.transport.audit_size import sequential_audit
 from cje_core.transport.drift import rank_drift, residual_drift
@@ -52,7 +52,7 @@ def field_of_residuals(found: xr.Dataset, table: pd.DataFrame, field: str) -> np
     found : xr.Dataset
         From `cje_core.transport.audit.residuals`.
     table : DataFrame
-        ``policy``, ``prompt_id``, `field` of the rows, from `cje_core.data.tables.beside`.
+        ``policy``, ``prompt_id``, `field` of the rows, from `cje_core.io.tables.beside`.
     field : str
 
     Raises
@@ -89,7 +89,7 @@ def field_of_probes(
     ----------
     given : Calibrated
     path, probes : path or DataFrame
-        As in `cje_core.data.files.read`.
+        As in `cje_core.io.files.read`.
     field, option : str
         The field, and the argument that named it.
 

@@ -21,8 +21,8 @@ from cje_core.calibration.calibrator import predict
 from cje_core.calibration.oracle_slice import OracleSlice, held_out
 from cje_core.calibration.reliability import fingerprint
 from cje_core.checks import one_of
-from cje_core.data.intake.names import CAUTION
 from cje_core.inference.sums import cluster_se
+from cje_core.io.intake.names import CAUTION
 
 SCHEMA = "cje-ledger/1"
 
@@ -176,7 +176,7 @@ def ledger(
     data : xr.Dataset or Calibrated
     estimate : xr.Dataset, optional
     left_out : DataFrame, optional
-        Rows left out (`cje_core.data.files.read`): columns ``policy`` and ``reason``.
+        Rows left out (`cje_core.io.files.read`): columns ``policy`` and ``reason``.
     q : float
         Level at which the adjusted p-values are read.
     **found : xr.Dataset, optional

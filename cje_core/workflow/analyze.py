@@ -65,7 +65,7 @@ def analyze(
     Parameters
     ----------
     path : str, Path, DataFrame or xr.Dataset
-        As in `cje_core.data.files.read`, or evaluation data already.
+        As in `cje_core.io.files.read`, or evaluation data already.
     calibration : Calibration, optional
         Covariates (which are read too), calibrator and direction, see `cje_core.calibration.calibrated`. Estimators
         that fit no calibrator are given the judge's scale turned round where it is decreasing (`turned`).
@@ -88,7 +88,7 @@ def analyze(
         The judge's model: a policy of this name is warned of (`cje_core.verdict.self_preference`). Default: the
         attribute ``judge_model`` of evaluation data.
     **reading
-        ``probes``, ``logged``, ``calibration_policy``, ``judge_range``, ``oracle_range`` of `cje_core.data.files.read`;
+        ``probes``, ``logged``, ``calibration_policy``, ``judge_range``, ``oracle_range`` of `cje_core.io.files.read`;
         an xr.Dataset brings its own, see `cje_core.workflow.reading.given.take`. ``cohort``, a mapping: only the
         prompts with these values, see `cje_core.data.cohorts.restrict`. ``groups``: variables over prompts by which
         values are told too, see `cje_core.workflow.cohorts.by_cohort`. ``shared_prompts``: only prompts that all

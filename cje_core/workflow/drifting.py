@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import xarray as xr
 
-from cje_core.data.fields import Source
+from cje_core.io.fields import Source
 from cje_core.streams import generator
 from cje_core.transport.monitor import batch_audit, field_of_probes
 from cje_core.verdict import gates
@@ -31,7 +31,7 @@ def with_drift(
     ----------
     analysis : Analysis
     path, probes : path or DataFrame
-        As in `cje_core.data.files.read`.
+        As in `cje_core.io.files.read`.
     batch : str
         Field of the probes' rows that says in which batch they came: numbers, or text that sorts.
 

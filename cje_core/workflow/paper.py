@@ -15,9 +15,9 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibration
 from cje_core.checks import one_of
 from cje_core.data import DataError
-from cje_core.data.fields import LENGTH
 from cje_core.estimators import load
 from cje_core.families.direct.bootstrap import N_MIN, Bootstrap
+from cje_core.io.fields import LENGTH
 from cje_core.streams import generator
 
 _COVARIATES = {"calibration": Calibration(("response_length",))}

@@ -15,11 +15,11 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError
-from cje_core.data.fields import Source
-from cje_core.data.tables import beside
 from cje_core.inference.estimate import CI_BOUND, into_scale, wald
 from cje_core.inference.serial import stationary_bootstrap_se
 from cje_core.inference.sums import sum_by
+from cje_core.io.fields import Source
+from cje_core.io.tables import beside
 from cje_core.workflow.analysis import Analysis
 
 
@@ -35,7 +35,7 @@ def prompt_times(
     Parameters
     ----------
     path, probes : path or DataFrame
-        As in `cje_core.data.files.read`.
+        As in `cje_core.io.files.read`.
     prompts : array of str, shape (n,)
     field : str, optional
         Numbers, or text that sorts; a prompt stands where its first response does. Default: the order of the rows.

@@ -25,8 +25,8 @@ def missing() -> str:
 
 def direct(resamples: int) -> Call:
     """`cje_core.read`, then `cje_core.estimators.direct`."""
-    from cje_core.data.files import read
     from cje_core.estimators import direct
+    from cje_core.io.files import read
 
     inference = direct.Bootstrap(n=resamples) if resamples else "influence"
     return lambda: direct.estimate(read(DRAWS)[0], rng=1, inference=inference)

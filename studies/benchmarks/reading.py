@@ -37,7 +37,7 @@ def responses(kind: str, n: int) -> Path:
 
 def ours(kind: str, n: int) -> Call:
     """`cje_core.read`."""
-    from cje_core.data.files import read
+    from cje_core.io.files import read
 
     path = responses(kind, n)
     return lambda: read(path)

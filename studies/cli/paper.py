@@ -50,9 +50,9 @@ def paper(
     level is refused.
     """
     from cje_core.data import DataError
-    from cje_core.data.fields import LENGTH
-    from cje_core.data.files import read
     from cje_core.families.direct.bootstrap import N_MIN
+    from cje_core.io.fields import LENGTH
+    from cje_core.io.files import read
     from cje_core.workflow.paper import paper_mode
     from studies.cli.analysis.lines.notes import left_out_lines
     from studies.cli.redaction import salt_of

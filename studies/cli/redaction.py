@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cje_core.data.schema.redacted import check_salt, read_salt, redact
+from cje_core.io.schema.redacted import check_salt, read_salt, redact
 
 VARIABLE = "CJE_LAB_SALT"
 FIELDS = ("prompt_id", "probes_of_unknown_prompts")  # of the JSON that the commands print and write

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cje_core.data.intake.names import shortened
+from cje_core.io.intake.names import shortened
 
 BETWEEN = 2  # blanks between columns
 LEAST_NAME, FULL_NAME = 8, 16  # a name folds down to the first; where columns are continued, to the second
@@ -20,7 +20,7 @@ def page(parts: Iterable[RenderableType]) -> Group:
 
 
 def briefly(part: RenderableType, short: Mapping[str, str]) -> RenderableType:
-    """A part of the page with short names in place of long ones, see `cje_core.data.intake.names.brief`."""
+    """A part of the page with short names in place of long ones, see `cje_core.io.intake.names.brief`."""
     if isinstance(part, Wide):
         return part.briefly(short)
     return _brief_cell(part, short) if isinstance(part, str | Text) else part

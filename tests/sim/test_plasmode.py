@@ -155,7 +155,7 @@ def test_bad_input() -> None:
 @pytest.mark.parametrize("bandwidth", [0.0, 0.25])
 @pytest.mark.parametrize("covariates", [[], ["response_length"]])
 def test_arena_sample(bandwidth: float, covariates: list[str]) -> None:
-    from cje_core.data import files
+    from cje_core.io import files
 
     data, _ = files.read(
         ARENA / "fresh_draws",

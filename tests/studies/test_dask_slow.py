@@ -15,8 +15,8 @@ from analysis import three_policies
 
 from cje_core.calibration.calibrated import Calibration
 from cje_core.data import DataError
-from cje_core.data.large import on_dask
-from cje_core.data.large.spill import Spill
+from cje_core.io.large import on_dask
+from cje_core.io.large.spill import Spill
 from cje_core.workflow.analyze import analyze
 from studies.engine import blocks
 from studies.engine.run import Log, run_study
@@ -222,7 +222,7 @@ def test_a_block_whose_cluster_was_lost_is_one_line_whatever_it_raises():
 
 @pytest.mark.slow
 def test_no_scheduler_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("cje_core.data.large.cluster.PATIENCE", "1s")
+    monkeypatch.setattr("cje_core.io.large.cluster.PATIENCE", "1s")
     three_policies().to_parquet(tmp_path / "x.parquet", index=False)
     with pytest.raises(DataError, match=r"dask='tcp://127\.0\.0\.1:9': no scheduler answers there") as error:
         analyze(tmp_path / "x.parquet", dask="tcp://127.0.0.1:9")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cje_core.data.files import read
+from cje_core.io.files import read
 from cje_sim.scenarios import arena_like
 from studies.cli.app import app
 from studies.demo import arena

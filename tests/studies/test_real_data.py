@@ -10,8 +10,8 @@ import pytest
 import xarray as xr
 from user_files import write
 
-from cje_core.data import files
 from cje_core.estimators import direct
+from cje_core.io import files
 from cje_core.streams import Streams
 from cje_sim import plasmode
 from studies import real_data

@@ -202,7 +202,7 @@ import helper
 import numpy as np
 import xarray as xr
 
-from cje_core.data import from_frame
+from cje_core.io import from_frame
 from cje_core.estimators import labels_only
 from studies.engine.measures import summary_table
 from studies.engine.study import Method, Profile, Scenario, Study

@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from cje_core.data.errors import DataError
-from cje_core.data.fields import FIELDS, LARGEST, LEFT_OUT, line
-from cje_core.data.files import read
-from cje_core.data.intake.foreign import UNGRADED, Asked, Held, chosen, items_of, score_names, titles
-from cje_core.data.intake.names import closest, normal
-from cje_core.data.intake.recognize import File
+from cje_core.data.contract import LARGEST
+from cje_core.data.errors import DataError, line
+from cje_core.io.fields import FIELDS, LEFT_OUT
+from cje_core.io.files import read
+from cje_core.io.intake.foreign import UNGRADED, Asked, Held, chosen, items_of, score_names, titles
+from cje_core.io.intake.names import closest, normal
+from cje_core.io.intake.recognize import File
 
 TABLE = "table of responses"
 # Words in the name of a score that say whose it is.

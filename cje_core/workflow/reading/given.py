@@ -10,14 +10,15 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError, check_data
-from cje_core.data.cohorts import add_groups, group_names, restrict
+from cje_core.data.cohorts import group_names, restrict
 from cje_core.data.contract import check_names
-from cje_core.data.fields import LEFT_OUT, Source, check_range
-from cje_core.data.files import entries, read
-from cje_core.data.intake.raw import PARQUET
-from cje_core.data.large.on_dask import shares_on
-from cje_core.data.large.spill import BY_PROMPT, spilled
-from cje_core.data.tables import opened
+from cje_core.io.fields import LEFT_OUT, Source, check_range
+from cje_core.io.files import entries, read
+from cje_core.io.groups import add_groups
+from cje_core.io.intake.raw import PARQUET
+from cje_core.io.large.on_dask import shares_on
+from cje_core.io.large.spill import BY_PROMPT, spilled
+from cje_core.io.tables import opened
 from cje_core.workflow.reading.pooled import pool
 
 Given = Source | xr.Dataset
@@ -27,7 +28,7 @@ SHARE = 0.5  # of the machine's memory, beyond which a file is read as larger th
 
 
 class Files(TypedDict, total=False):
-    """How files are read: arguments of `cje_core.data.files.read`."""
+    """How files are read: arguments of `cje_core.io.files.read`."""
 
     probes: Source | None
     logged: str | Path | None
@@ -41,7 +42,7 @@ class Files(TypedDict, total=False):
 class Reading(Files, total=False):
     """How files are read, by what their prompts are grouped, and which of them are taken.
 
-    ``groups``: fields of which each prompt has one value (`cje_core.data.cohorts.add_groups`). ``cohort``: values of
+    ``groups``: fields of which each prompt has one value (`cje_core.io.groups.add_groups`). ``cohort``: values of
     such fields; only prompts that have them are taken (`cje_core.data.cohorts.restrict`). ``shared_prompts``: only
     prompts that all policies answered enter the means (`on_shared_prompts`). ``large``: whether the file is read in
     bounded memory (`taken`), and ``dask``: the address of a Dask scheduler whose workers then read it.
@@ -65,7 +66,7 @@ def take(
     dask: str | None = None,
     **reading: Unpack[Files],
 ) -> tuple[xr.Dataset, pd.DataFrame]:
-    """Read as `cje_core.data.files.read` does, and take the cohort that is asked for.
+    """Read as `cje_core.io.files.read` does, and take the cohort that is asked for.
 
     A Dataset is checked, and its policies put in order of name.
 

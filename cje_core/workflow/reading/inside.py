@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from cje_core.data.contract import LARGEST
 from cje_core.data.errors import DataError
-from cje_core.data.fields import LARGEST
-from cje_core.data.files import read
-from cje_core.data.intake.foreign import Asked
-from cje_core.data.intake.raw import KINDS, kind_of, stem_of
+from cje_core.io.files import read
+from cje_core.io.intake.foreign import Asked
+from cje_core.io.intake.raw import KINDS, kind_of, stem_of
 from cje_core.workflow.reading.doctor import TABLE, Examined, examine, is_logged
 
 PROBE = "_probe"  # ends the names of files of probes

@@ -34,11 +34,11 @@ import xarray as xr
 
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data import DataError, from_arrays
-from cje_core.data.files import check_known, check_teachers
-from cje_core.data.large.spill import Hashes, Labels, Spill
 from cje_core.families.direct.balance import KNOTS
 from cje_core.formulas.covariance import covariance_root
 from cje_core.formulas.room import REACH
+from cje_core.io.files import check_known, check_teachers
+from cje_core.io.large.spill import Hashes, Labels, Spill
 
 FLAT = 1e-13  # mean of q in a cell, in squared widths, that is rounding
 CHUNK = 250_000  # prompts whose influence values are in memory at a time
@@ -165,7 +165,7 @@ def pool(
     ----------
     spill : Spill
     judge_range, oracle_range, calibration_policy
-        As in `cje_core.data.files.read`.
+        As in `cje_core.io.files.read`.
     """
     teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
     policies = np.argsort(np.array(spill.policies), kind="stable")

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from cje_core.data.intake.foreign import UNGRADED, UNUSABLE
+from cje_core.io.intake.foreign import UNGRADED, UNUSABLE
 from cje_core.workflow.reading.ungraded import ungraded_worth
 
 COUNTS = ("read", "left_out", "judged", "labelled", "probes")
@@ -27,7 +27,7 @@ def row_flow(data: xr.Dataset, left_out: pd.DataFrame, value: xr.Dataset) -> xr.
     data : xr.Dataset
         Evaluation data.
     left_out : DataFrame
-        As of `cje_core.data.files.read`.
+        As of `cje_core.io.files.read`.
     value : xr.Dataset
         The value that stands first, ``value`` of `cje_core.workflow.analysis.Analysis`.
 

@@ -15,9 +15,9 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray
 from cje_core.data.build import from_arrays
 from cje_core.data.contract import teaching_policies
-from cje_core.data.intake.foreign import LABEL
 from cje_core.estimators import labels_only
 from cje_core.inference.estimate import into_scale, wald
+from cje_core.io.intake.foreign import LABEL
 
 
 def ungraded_worth(

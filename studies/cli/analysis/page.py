@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 
 from cje_core import estimators
-from cje_core.data.intake.names import CAUTION, brief, shortened
 from cje_core.inference.raters import Rated, agreement
+from cje_core.io.intake.names import CAUTION, brief, shortened
 from cje_core.planning.judge_worth import judge_worth
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import SHIFT, VALUE

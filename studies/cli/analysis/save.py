@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cje_core.data.schema.redacted import redact
 from cje_core.disk.groups import packed
+from cje_core.io.schema.redacted import redact
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import to_tree
 from cje_core.workflow.steps.report import ledgers

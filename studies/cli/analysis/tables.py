@@ -6,8 +6,8 @@ from rich.console import Group
 from rich.text import Text
 
 from cje_core import estimators
-from cje_core.data.intake.names import brief
 from cje_core.inference.estimate import Status
+from cje_core.io.intake.names import brief
 from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE

@@ -57,7 +57,7 @@ class How(NamedTuple):
     def read(self, data: Path) -> "Calibrated":
         """Return the data, and what their labels teach; a line for each kind of row left out."""
         from cje_core.calibration.calibrated import Calibration, calibrated
-        from cje_core.data.files import read
+        from cje_core.io.files import read
         from studies.cli.analysis.lines.notes import left_out_lines
 
         asked = Calibration(self.covariate or (), self.calibrator, self.direction)
@@ -330,7 +330,7 @@ def power(
     as_json: Json = False,
 ) -> None:
     """How many probes an audit takes: its verdicts by number of probes, the number needed, and labels one by one."""
-    from cje_core.data.fields import check_range
+    from cje_core.io.fields import check_range
     from studies.cli.analysis.out import check_out
     from studies.cli.audit.of_power import of_power
 

@@ -11,9 +11,9 @@ import pandas as pd
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.checks import FloatArray
 from cje_core.data import DataError
-from cje_core.data.fields import flags, ids, numbers, of_prompts, require, stop
-from cje_core.data.schema.logs import is_schema, read_wide
-from cje_core.data.tables import beside, load_jsonl
+from cje_core.io.fields import flags, ids, numbers, of_prompts, require, stop
+from cje_core.io.schema.logs import is_schema, read_wide
+from cje_core.io.tables import beside, load_jsonl
 from cje_core.transport.audit import residuals
 from cje_core.transport.monitor import PROBE_FILES, field_of_probes
 

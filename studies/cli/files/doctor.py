@@ -28,8 +28,8 @@ def doctor(
 
     Of a directory that is not one table, what lies in it. Exit code 2 where nothing in it can be read as it is.
     """
-    from cje_core.data.intake.foreign import Asked
-    from cje_core.data.intake.grades import parsed_scale
+    from cje_core.io.intake.foreign import Asked
+    from cje_core.io.intake.grades import parsed_scale
     from cje_core.workflow.reading.doctor import examine
     from cje_core.workflow.reading.inside import look_inside
 
@@ -78,7 +78,7 @@ def _arguments(path: Path, found: "Examined") -> list[str]:
 
 
 def _lines(path: Path, found: "Examined", fields: list[str]) -> list[str]:
-    from cje_core.data.fields import show
+    from cje_core.io.fields import show
     from studies.cli.analysis.lines.notes import left_out_lines
 
     policies = [f"{show(name)} {n}" for name, n in found.policies.items()]

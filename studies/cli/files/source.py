@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cje_core.data.fields import Foreign
+    from cje_core.io.fields import Foreign
 
 
 def source_of(
@@ -19,9 +19,9 @@ def source_of(
 ) -> "Path | Foreign":
     """Return the path itself, or the responses of another tool's file, with the scores that the options name."""
     from cje_core.data import DataError
-    from cje_core.data.fields import LENGTH
-    from cje_core.data.intake.foreign import Asked, foreign
-    from cje_core.data.intake.grades import parsed_scale
+    from cje_core.io.fields import LENGTH
+    from cje_core.io.intake.foreign import Asked, foreign
+    from cje_core.io.intake.grades import parsed_scale
 
     asked = Asked(LENGTH in covariates, policy_field, prompt_field, parsed_scale(scale) if scale else {})
     found = foreign(path, judge=judge, oracle=oracle, asked=asked)

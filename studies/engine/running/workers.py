@@ -26,7 +26,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from threadpoolctl import ThreadpoolController
 
 from cje_core.data.errors import said
-from cje_core.data.large.cluster import LOST, ClusterError, connect
+from cje_core.io.large.cluster import LOST, ClusterError, connect
 from cje_core.streams import Cell, Streams, streams_of
 from studies.engine import blocks
 from studies.engine.blocks import Block, Content

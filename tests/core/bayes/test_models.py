@@ -18,11 +18,12 @@ from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.prior import Prior
 from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data import files, from_arrays
+from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.estimators import bayes_corrected, bayes_direct
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
+from cje_core.io import files
 
 LEVELS = np.round(np.linspace(0.05, 1.0, 12), 2)
 UNIT = (0.0, 1.0)

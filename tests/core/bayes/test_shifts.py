@@ -13,9 +13,10 @@ from cje_core.bayes.levels import grade
 from cje_core.bayes.shifts import SLAB, probe_corrected, shifts
 from cje_core.bayes.value import inflation
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data import files, from_arrays
+from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.estimators import bayes_corrected, bayes_direct
+from cje_core.io import files
 
 ALPHA = 2 * stats.norm.sf(5)
 

@@ -15,9 +15,9 @@ from cje_core.calibration.reliability import (
 )
 from cje_core.data import DataError, from_arrays
 from cje_core.data.arrays import unpack
-from cje_core.data.files import read
 from cje_core.formulas.proportions import wilson
 from cje_core.inference.estimate import Status
+from cje_core.io.files import read
 from cje_core.verdict import gates
 
 

@@ -12,14 +12,15 @@ from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.calibrator import fit, index, predict
 from cje_core.calibration.oracle_slice import calibration_part, fit_slice, held_out
 from cje_core.calibration.two_stage import evaluate, index_influence
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
-from cje_core.data.files import read
 from cje_core.estimators import direct
 from cje_core.families.direct.bootstrap import replicate_values
 from cje_core.families.direct.bootstrap_intervals import bootstrap_rows
 from cje_core.families.direct.fit import Options, fit_policy
 from cje_core.inference.estimate import Status
+from cje_core.io import from_frame
+from cje_core.io.files import read
 
 LEVELS = np.array([0.1, 0.2, 0.45, 0.5, 0.7, 0.85, 0.9, 0.95, 1.0])
 MASS = np.array([4, 5, 3, 10, 45, 250, 30, 55, 38]) / 440

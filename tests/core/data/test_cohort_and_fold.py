@@ -10,10 +10,11 @@ from user_files import Row, refuse, rows, write
 
 from cje_core.calibration.calibrated import calibrated
 from cje_core.calibration.folds import assign_folds, stable_hash
-from cje_core.data import DataError, from_frame
+from cje_core.data import DataError
 from cje_core.data.arrays import unpack
-from cje_core.data.files import read
 from cje_core.estimators import direct, ppi_plus_plus
+from cje_core.io import from_frame
+from cje_core.io.files import read
 
 
 def with_fields(n: int = 12, **fields) -> list[Row]:

@@ -9,9 +9,10 @@ from user_files import refuse, rows, write
 from cje_core.calibration.calibrated import calibrated
 from cje_core.calibration.oracle_slice import held_out
 from cje_core.data import check_data, from_arrays
-from cje_core.data.cohorts import add_groups, group_codes, restrict
-from cje_core.data.files import read
+from cje_core.data.cohorts import group_codes, restrict
 from cje_core.estimators import direct, snips
+from cje_core.io.files import read
+from cje_core.io.groups import add_groups
 from cje_core.workflow.reading.given import take
 
 

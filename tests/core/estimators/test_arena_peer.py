@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cje_core.data import files
 from cje_core.estimators import direct
+from cje_core.io import files
 
 FROZEN = json.loads((Path(__file__).parents[2] / "reference" / "arena_peer.json").read_text(encoding="utf-8"))
 

@@ -10,13 +10,14 @@ from scipy import stats
 
 from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status, percentile
 from cje_core.inference.pairs import lent_df
 from cje_core.inference.sums import cluster_se
+from cje_core.io import from_frame
 from cje_core.transport.audit import audit
 
 

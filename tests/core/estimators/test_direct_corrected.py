@@ -9,12 +9,13 @@ from audit_world import world
 from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.calibrator import predict
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct_corrected, labels_only
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
 from cje_core.inference.sources import borrows
+from cje_core.io import from_frame
 
 
 @pytest.mark.parametrize(("slope", "inside"), [(0.3, True), (0.9, False), (-0.4, False), (0.5, True)])

@@ -7,10 +7,11 @@ import pytest
 from blocks import on_block
 from oracles_uncertainty import row_dicts, table
 
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.estimators import direct, labels_only
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
+from cje_core.io import from_frame
 from cje_sim.scenarios import useless_judge
 
 

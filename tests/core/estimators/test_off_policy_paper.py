@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from cje_core import estimators
-from cje_core.data import files
 from cje_core.estimators import (
     calibrated_ips,
     direct,
     snips,
 )
 from cje_core.inference.estimate import Status
+from cje_core.io import files
 from cje_core.workflow import paper
 from cje_sim.scenarios import arena_like
 

@@ -7,9 +7,9 @@ import statsmodels.api as sm
 
 from cje_core.calibration.calibrator import predict
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data import from_frame
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct_corrected, labels_only, raw_judge
+from cje_core.io import from_frame
 
 
 def world(seed=0, n=300):

@@ -14,10 +14,10 @@ import xarray as xr
 from blocks import on_block
 from scipy import stats
 
-from cje_core.data import from_frame
 from cje_core.data.block import Block
 from cje_core.estimators import direct, labels_only, ppi_plus_plus, raw_judge, rogan_gladen
 from cje_core.inference.estimate import Status, wald
+from cje_core.io import from_frame
 
 README = Path(__file__).parents[3] / "README.md"
 N_LABELS, N_DRAWS = 50, 500

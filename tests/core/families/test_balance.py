@@ -10,7 +10,7 @@ from scipy import stats
 from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.informative import informative, widening
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct
 from cje_core.families.direct.balance import (
@@ -25,6 +25,7 @@ from cje_core.families.direct.fit import Options, make_lender
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
 from cje_core.inference.rank_test import rank_test
+from cje_core.io import from_frame
 
 # of the labels' noise: with these the judge passes its test, but not by much
 NOISE = {(0, 1): 0, (0, 2): 29, (1, 1): 7, (1, 2): 0, (2, 1): 40, (2, 2): 4}

@@ -11,7 +11,7 @@ from scipy import special
 from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.folds import assign_folds
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct
 from cje_core.estimators.direct import Bootstrap
@@ -21,6 +21,7 @@ from cje_core.families.direct.cells import OWN, compress
 from cje_core.families.direct.fit import Options, fit_policy
 from cje_core.inference.estimate import Status, bca, studentised
 from cje_core.inference.influence import acceleration
+from cje_core.io import from_frame
 
 
 def arrays(data, **options):

@@ -6,9 +6,10 @@ from oracles_uncertainty import table
 from statsmodels.genmod.families import Binomial
 from statsmodels.genmod.generalized_linear_model import GLM
 
-from cje_core.data import DataError, from_arrays, from_frame
+from cje_core.data import DataError, from_arrays
 from cje_core.estimators import direct
 from cje_core.families.fluctuation import fluctuate, targeted
+from cje_core.io import from_frame
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from oracles_uncertainty import row_dicts, table
 from scipy import special, stats
 from statsmodels.stats.sandwich_covariance import cov_cluster
 
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.estimators import direct, direct_corrected, labels_only
 from cje_core.inference.estimate import Status, into_scale, logit_wald, wald
 from cje_core.inference.influence import (
@@ -23,6 +23,7 @@ from cje_core.inference.influence import (
 )
 from cje_core.inference.serial import stationary_bootstrap_se
 from cje_core.inference.sums import cluster_se
+from cje_core.io import from_frame
 
 INFERENCE = ["influence", "jackknife", "cluster", "plugin_iid", "bootstrap"]
 

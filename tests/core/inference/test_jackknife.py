@@ -9,11 +9,12 @@ from oracles_uncertainty import row_dicts, table
 from scipy import stats
 
 from cje_core.calibration.calibrated import Calibration
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.estimators import direct
 from cje_core.inference.influence import (
     delete_group_variance,
 )
+from cje_core.io import from_frame
 
 
 def test_pitfall_01_jackknife_is_the_closed_form_of_a_mean():

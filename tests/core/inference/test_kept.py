@@ -7,7 +7,7 @@ import xarray as xr
 from cje_core import compare, estimators
 from cje_core.data import DataError
 from cje_core.data.contract import teaching_policies
-from cje_core.data.schema.meanings import DATA, ESTIMATE, described
+from cje_core.data.meanings import DATA, ESTIMATE, described
 from cje_core.estimators import bayes_direct, direct
 from cje_core.transport.audit import audit
 from cje_core.workflow.warm_up import made_up

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from cje_core.data import DataError, from_arrays
-from cje_core.data.files import read
+from cje_core.io.files import read
 from cje_core.offpolicy import log_likelihoods
 from cje_core.offpolicy.log_likelihoods import check, clones, summarise
 from cje_sim.scenarios import clone_with_tf_noise

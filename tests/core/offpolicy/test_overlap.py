@@ -351,7 +351,7 @@ def test_exact_overlap_of_a_mild_tilt():
 
 
 def test_arena_overlap(arena):
-    from cje_core.data.files import read
+    from cje_core.io.files import read
 
     data, _ = read(arena / "fresh_draws", logged=arena / "logged_data.jsonl")
     out = overlap(data)

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from user_files import Row, refuse, rows, write
 
-from cje_core.data.files import read
-from cje_core.data.schema.columns import Ragged, read_table
-from cje_core.data.schema.redacted import is_redacted, read_salt, redact
+from cje_core.io.files import read
+from cje_core.io.schema.columns import Ragged, read_table
+from cje_core.io.schema.redacted import is_redacted, read_salt, redact
 from cje_core.offpolicy import tf_cache as module
 from cje_core.offpolicy.log_likelihoods import CHECKS
 from cje_core.offpolicy.provenance import named, pinned

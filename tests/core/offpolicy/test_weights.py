@@ -226,7 +226,7 @@ def test_arena_weights(arena):
     from cje_core.calibration.calibrator import predict
     from cje_core.calibration.oracle_slice import fit_slice
     from cje_core.data.arrays import unpack
-    from cje_core.data.files import read
+    from cje_core.io.files import read
 
     data, _ = read(arena / "fresh_draws", logged=arena / "logged_data.jsonl")
     rows, logged = unpack(data), unpack_logged(data)

@@ -6,10 +6,11 @@ import pytest
 import xarray as xr
 from oracles_uncertainty import row_dicts, table
 
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.estimators import direct, direct_corrected
 from cje_core.inference.contrasts import against
 from cje_core.inference.estimate import Status
+from cje_core.io import from_frame
 from cje_core.planning import probes, trial
 from cje_core.planning.components import variance_components
 from cje_core.planning.forecast import effect_at, std_error_at

@@ -8,8 +8,9 @@ import xarray as xr
 from audit_world import world
 from scipy import stats
 
-from cje_core.data import from_arrays, from_frame
+from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
+from cje_core.io import from_frame
 from cje_core.transport.audit import audit
 from cje_core.transport.local_audits import binned_audit, score_bins, subgroup_audit
 from cje_core.transport.local_bootstrap import (

@@ -10,7 +10,6 @@ from cje_core.calibration.calibrator import predict
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
-from cje_core.data.files import read
 from cje_core.estimators import (
     calibrated_ips,
     dr_cpo,
@@ -18,6 +17,7 @@ from cje_core.estimators import (
 from cje_core.families.off_policy.residual_tails import variance_df
 from cje_core.inference import sources
 from cje_core.inference.estimate import Status
+from cje_core.io.files import read
 from cje_core.offpolicy.weight_map import cap_curves, guard_by_fold
 from cje_core.offpolicy.weights import guard_curve, stabilise
 from cje_core.verdict import gates, thresholds

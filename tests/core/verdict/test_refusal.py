@@ -13,12 +13,12 @@ from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
-from cje_core.data.files import read
 from cje_core.estimators import (
     direct,
     direct_corrected,
 )
 from cje_core.inference.estimate import Status
+from cje_core.io.files import read
 from cje_core.offpolicy.overlap import overlap
 from cje_core.transport.audit import audit
 from cje_core.verdict import gates, refusal

@@ -9,10 +9,11 @@ from analysis import world, write
 
 from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.calibration.folds import stable_hash
-from cje_core.data import DataError, from_frame
+from cje_core.data import DataError
 from cje_core.estimators import direct
 from cje_core.families.direct.bootstrap import Bootstrap
 from cje_core.inference.estimate import Status
+from cje_core.io import from_frame
 from cje_core.workflow.paper import ALGORITHMS, PAPER, paper_estimator, paper_mode
 from studies.cli import app as command_line
 

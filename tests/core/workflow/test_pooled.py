@@ -12,7 +12,7 @@ import pytest
 
 from cje_core.calibration.calibrated import Calibration
 from cje_core.data import DataError, from_arrays
-from cje_core.data.large import spill
+from cje_core.io.large import spill
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.plan import plan

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from cje_core.data import from_frame
+from cje_core.io import from_frame
 from cje_core.workflow.reading.row_flow import row_flow
 
 GONE = ["file", "row", "policy", "prompt_id", "reason"]

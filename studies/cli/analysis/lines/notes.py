@@ -10,8 +10,8 @@ from rich.text import Text
 
 from cje_core import estimators
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
-from cje_core.data.intake.names import CAUTION
 from cje_core.inference.estimate import Status
+from cje_core.io.intake.names import CAUTION
 from cje_core.transport.agreement import mixed
 from cje_core.verdict import guide
 from cje_core.workflow.analysis import Analysis
