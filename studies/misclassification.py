@@ -255,12 +255,14 @@ def _law(own: pd.DataFrame) -> Finding | None:
         if out
         else ""
     )
+    holds = below((ratio - 1).abs(), error, 0.15) if worst is not None else None
     return Finding(
-        f"The 1/J law: sqrt(m) J times the labels' part of the correction's standard error stays within "
+        f"Does the correction's standard error follow the 1/J law? {ANSWER[holds]}: sqrt(m) J times its labels' part "
+        f"stays within "
         f"{plain(min(products))}-{plain(max(products))} while J goes from "
         f"{plain(rows['youden'].min())} to {plain(rows['youden'].max())} (exact); {simulated}.{left}",
         "simulated over exact is within .15 of 1 by 3 MCSE in every cell with J of .4 or more",
-        below((ratio - 1).abs(), error, 0.15) if worst is not None else None,
+        holds,
     )
 
 

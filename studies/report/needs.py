@@ -1,5 +1,6 @@
 """How many replicates an open sentence of a study would take: its own rule, on results repeated."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,5 +52,6 @@ def with_needs(study: Study, ds: xr.Dataset, found: Sequence[Finding]) -> list[F
 
 
 def _question(one: Finding) -> str:
-    """What a sentence asks: the part before its numbers."""
-    return one.sentence.partition("?")[0]
+    """What a sentence asks, which more replicates leave as it is: its question, or all but its numbers."""
+    question, mark, _ = one.sentence.partition("?")
+    return question if mark else re.sub(r"[\d.,]+", "", one.sentence)

@@ -238,11 +238,11 @@ def test_an_open_sentence_names_the_replicates_that_its_rule_needs():
     x = np.tile([-0.5, 1.5], 25)
     ds = xr.Dataset({"estimate": ("replicate", x)}, {"replicate": np.arange(50)})
 
-    def asked(limit):
+    def asked(limit, asked_for):
         def findings(part):
             size = part.sizes["replicate"]
             holds = below(part["estimate"].mean(), part["estimate"].std() / np.sqrt(size), limit)
-            return [Finding(f"Is it below {limit}? {size} of them.", "", holds)]
+            return [Finding(f"{asked_for}{size} of them.", "", holds)]
 
         return replace(TOY, findings=findings)
 
@@ -252,8 +252,9 @@ def test_an_open_sentence_names_the_replicates_that_its_rule_needs():
         (0.75, " 100 to 200 replicates of a cell would decide this"),  # 144
         (0.5, " More than 3,200 replicates of a cell would be needed to decide this"),  # the limit itself
     ):
-        study = asked(limit)
-        (one,) = with_needs(study, ds, study.findings(ds))
-        assert one.sentence == f"Is it below {limit}? 50 of them." + (
-            f"{words}, if these numbers stay as they are." if words else ""
-        )
+        for asked_for in (f"Is it below {limit}? ", f"It is below {limit}: "):
+            study = asked(limit, asked_for)
+            (one,) = with_needs(study, ds, study.findings(ds))
+            assert one.sentence == f"{asked_for}50 of them." + (
+                f"{words}, if these numbers stay as they are." if words else ""
+            )
