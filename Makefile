@@ -63,9 +63,9 @@ coverage: $(VENV)/.installed  ## branch coverage of the fast suite; slower than 
 test: $(VENV)/.installed  ## everything: lint, types, the whole suite, the smoke profile of every study, all with empty caches
 	$(COLD) $(MAKE) --no-print-directory whole
 
-# No core waits: one runs the studies that compile what most tests call, then compiles the rest; the other looks at types,
-# makes the documentation and runs the other studies: these last, for by then the bootstrap is compiled, which takes longest
-# and which both would compile. The suite finds all compiled, and a browser reads the report beside it.
+# No core waits: one runs the studies that compile what most tests call, compiles the rest, and runs the other studies, which
+# find all compiled; the other looks at types and makes the documentation. The suite finds all compiled, and a browser reads
+# the report beside it.
 whole:
 	rm -rf results/smoke
 	$(MAKE) --no-print-directory -j2 compiling others
@@ -73,10 +73,10 @@ whole:
 
 compiling: smoke-compiling
 	$(MAKE) --no-print-directory compiled-analyses
+	$(MAKE) --no-print-directory smoke-others
 
 others: lint
 	$(MAKE) --no-print-directory docs
-	$(MAKE) --no-print-directory smoke-others
 
 suite: $(VENV)/.installed
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25

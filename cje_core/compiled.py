@@ -128,8 +128,3 @@ def _keep(compiled: Any, files: list[str]) -> None:
             return {}
 
     kept._load_index = load_index
-
-
-def loaded() -> bool:
-    """Whether this process has numba loaded, so that a compiled call costs nothing beside."""
-    return "numba" in sys.modules

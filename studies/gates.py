@@ -22,10 +22,9 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 
 from cje_core import estimators
-from cje_core.calibration.calibrated import calibrated
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import unpacked_once
 from cje_core.figures.style import GREY, looks
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import Status
@@ -163,14 +162,13 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     known = {name: value for name, value in world.arguments.items() if name in asked}
     truth = float(scenario.truth(**known).sel(policy=world.policy))
     chosen = [m for m in study.methods if m not in OFF_POLICY or "logp_target" in data]
-    found, results = {}, {}
-    with unpacked_once(data):
-        for name in chosen:
-            method = study.methods[name]
-            module = estimators.load(method.estimator or name)
-            results[name] = module.estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
-            found[name] = results[name].sel(policy=world.policy)
-        metrics = _metrics(data, results, world.policy)
+    found, results, given = {}, {}, calibrated(data)
+    for name in chosen:
+        method = study.methods[name]
+        module = estimators.load(method.estimator or name)
+        results[name] = module.estimate(given, ci_prob=study.ci_prob, rng=streams(name), **method.options)
+        found[name] = results[name].sel(policy=world.policy)
+    metrics = _metrics(given, results, world.policy)
     shape = (len(study.methods), 1)
     numbers = {v: np.full(shape, np.nan) for v in ("estimate", "std_error")}
     interval, status = np.full((*shape, 2), np.nan), np.full(shape, NOT_RUN)
@@ -189,10 +187,9 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     )
 
 
-def _metrics(data: xr.Dataset, results: Mapping[str, xr.Dataset], policy: str) -> dict[str, float]:
+def _metrics(given: Calibrated, results: Mapping[str, xr.Dataset], policy: str) -> dict[str, float]:
     """Each gate's metric for one policy; NaN where it is unknown."""
-    given = calibrated(data)
-    covered = overlap(given) if "logp_target" in data else None
+    covered = overlap(given) if "logp_target" in given.data else None
     badge, bins = coverage_badge(given), reliability(given)
     report = audit(given).sel(policy=policy)
     known = gates.collect(

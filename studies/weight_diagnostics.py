@@ -8,6 +8,7 @@ divergences.
 """
 
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from studies.engine.measures import summary_table
 from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import legend
 from studies.engine.scenario import replicate_with_facts
-from studies.engine.sentences import ANSWER
+from studies.engine.sentences import ANSWER, every, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 POLICIES = ("clone", "parallel_universe_prompt", "premium", "unhelpful")
@@ -106,16 +107,26 @@ def _paper_cell(ds: xr.Dataset) -> xr.Dataset:
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     """The paper's table with ours beside it; what each diagnostic predicts; failures by cell."""
-    at, rows = _paper_cell(ds), pd.DataFrame({"policy": [str(p) for p in ds["policy"].values]})
+    at, rows = _paper_cell(ds), []
     for name, (words, _) in DIAGNOSTICS.items():
         factor = 100.0 if name in PERCENT else 1.0
-        words = f"{words}, %" if name in PERCENT else words
-        found = average(rows_of(at[name], "policy"))
-        rows[words], rows[f"{words}_mcse"] = factor * found.value, factor * found.mcse
-        if name in PRINTED["clone"]:
-            rows[f"{words}, paper"] = [PRINTED.get(p, {}).get(name, np.nan) for p in rows["policy"]]
+        runs = rows_of(at[name], "policy")
+        found = average(runs)
+        for k, policy in enumerate(str(p) for p in at["policy"].values):
+            rows.append(
+                {
+                    "diagnostic": f"{words}, %" if name in PERCENT else words,
+                    "policy": policy,
+                    "ours": factor * found.value[k],
+                    "ours_mcse": factor * found.mcse[k],
+                    "median sample": factor * float(np.nanmedian(runs[..., k])),  # the paper has one sample
+                    "printed": PRINTED.get(policy, {}).get(name, np.nan),
+                }
+            )
     return {
-        "At the paper's divergence, beside its table 'Weight Diagnostics: Weight Stabilization'": rows,
+        "At the paper's divergence, beside its table 'Weight Diagnostics: Weight Stabilization'": pd.DataFrame(
+            rows
+        ),
         f"Area under the ROC curve for |error| > {WRONG:g} (1: tells every failure, 0.5: knows nothing)": _areas(
             ds
         ),
@@ -153,26 +164,28 @@ def _failures(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def findings(ds: xr.Dataset) -> list[Finding]:
-    """Whether stabilised ESS looks healthy, whether it knows anything, and whether the gate on TTC does."""
+    """Order of the policies; whether stabilised ESS looks healthy and knows anything; whether the gate on TTC does."""
     at = _paper_cell(ds)
     raw = average(rows_of(at["ess_fraction"], "policy"))
     stable = average(rows_of(at["ess_fraction_stabilised"], "policy"))
     k, names = int(np.argmin(stable.value)), [str(p) for p in ds["policy"].values]
     best = {name: predictive(ds, "snips", name) for name in DIAGNOSTICS}
-    said = {name: f"{a:.2f} ({e:.2f})" for name, (a, e) in best.items()}
+    areas = {name: f"{a:.2f} ({e:.2f})" for name, (a, e) in best.items()}
     after, after_mcse = best["ess_fraction_stabilised"]
     ttc, ttc_mcse = best["ttc"]
     order = sorted((name for name in best if np.isfinite(best[name][0])), key=lambda name: -best[name][0])
-    shown = ", ".join(f"{DIAGNOSTICS[name][0]} {said[name]}" for name in order)
+    shown = ", ".join(f"{DIAGNOSTICS[name][0]} {areas[name]}" for name in order)
     restored = True if (stable.low > RESTORED).all() else False if (stable.high < RESTORED).any() else None
     chance = None if not np.isfinite(after + after_mcse) else bool(after - HALF * after_mcse <= 0.5)
     useful = True if ttc - HALF * ttc_mcse > SHALL else False if ttc + HALF * ttc_mcse < SHALL else None
     left = _left_out(ds)
     return [
+        _order(at),
         Finding(
             f"Do stabilised weights look healthy at the paper's divergence? {ANSWER[restored]}: their ESS/n is at "
             "least "
-            f"{stable.said(k, percent=True)} ({names[k]}; raw {raw.said(k, percent=True)}; the paper: 82 to 99%). "
+            f"{stable.said(k, percent=True)} ({names[k]}; raw {said(100 * raw.value[k], 100 * raw.mcse[k])}%; the "
+            "paper: 82 to 99%). "
             f"Only n = {int(at['n'].item()):,} and shift {float(at['shift'].item()):g} are asked about.",
             RULE + f"{RESTORED:.0%} for every target",
             restored,
@@ -184,13 +197,39 @@ def findings(ds: xr.Dataset) -> list[Finding]:
             chance,
         ),
         Finding(
-            f"Does TTC tell failures of SNIPS with an area of {SHALL:g}? {ANSWER[useful]}: with {said['ttc']}; its "
+            f"Does TTC tell failures of SNIPS with an area of {SHALL:g}? {ANSWER[useful]}: with {areas['ttc']}; its "
             "gate "
             f"at {TTC_GATE:g} {_gate(ds)}. {left}",
             RULE + f"{SHALL:g} for the area of TTC",
             useful,
         ),
     ]
+
+
+def _order(at: xr.Dataset) -> Finding:
+    """Whether the means of each diagnostic order the targets as the paper's table prints them."""
+    names, pairs = [str(p) for p in at["policy"].values], []
+    for name, (words, _) in DIAGNOSTICS.items():
+        if name not in PRINTED["clone"]:
+            continue
+        mean = average(rows_of(at[name], "policy"))
+        for first, second in combinations(range(len(names)), 2):
+            gap = mean.at(first).less(mean.at(second))
+            up = PRINTED[names[first]][name] > PRINTED[names[second]][name]
+            low, high = (gap.low[0], gap.high[0]) if up else (-gap.high[0], -gap.low[0])
+            pairs.append((words, True if low > 0 else False if high < 0 else None))
+    by_name = {words: [holds for one, holds in pairs if one == words] for words, _ in pairs}
+    shown = ", ".join(
+        f"{words} {found.count(True)}" + (f" ({found.count(None)} not settled)" if None in found else "")
+        for words, found in by_name.items()
+    )
+    holds = every(holds for _, holds in pairs)
+    return Finding(
+        f"Do the diagnostics order the targets as the paper's table does? {ANSWER[holds]}: of "
+        f"{len(pairs) // len(by_name)} pairs of targets the means order as printed, {shown}.",
+        RULE + "0 for the difference of two targets' means: all as printed holds, one the other way does not",
+        holds,
+    )
 
 
 def _left_out(ds: xr.Dataset) -> str:

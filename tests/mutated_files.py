@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import slow_evaluations
 
 from cje_core.data import DataError
 from cje_core.data.files import read
@@ -30,6 +31,16 @@ SOURCES = {
     "phoenix": (HELD / "phoenix" / "annotations.jsonl", "correctness@LLM", "correctness@HUMAN"),
     "langsmith": (HELD / "langsmith" / "feedback.json", "helpful@model", "thumb@app"),
     "pairs": (HELD / "mt_bench" / "gpt-4_pair.jsonl", "gpt-4/pair-v2", None),
+    "promptfoo table": (HELD / "promptfoo_marked" / "results.csv", "tone", "human"),
+    "alpaca": (HELD / "alpaca_eval" / "annotations.json", "weighted", "human"),
+    "arena-hard": (HELD / "arena_hard" / "gpt-4.1" / "better.jsonl", "gpt-4.1", "expert"),
+    "battles": (HELD / "arena_battles" / "train.csv", "llm_judge", "human"),
+    "ragas": (HELD / "ragas" / "base.csv", "faithfulness", "aspect"),
+    "mlflow": (HELD / "mlflow" / "base" / "eval_results_table.json", "answer_similarity/v1", None),
+    "trulens": (HELD / "trulens" / "records.csv", "Groundedness", "human"),
+} | {
+    name: (next(path for path in sorted((HELD / name).rglob("*")) if path.is_file()), judge, oracle)
+    for name, (_, judge, oracle, _) in slow_evaluations.CASES.items()
 }
 FEW = 16  # records of a file that are kept
 VALUES = [None, True, False, 0, 1, -1, 0.5, 2.5, 1e308, float("nan"), "", "x", "C", "N", "correct", "0.5", "NaN", [],
@@ -46,8 +57,16 @@ def records(path: Path) -> Any:
     if isinstance(whole, list):
         return whole[:FEW]
     held = whole["results"] if "evalId" in whole else whole
-    name = "results" if "evalId" in whole else "samples"
-    held[name] = held[name][:FEW]
+    names = (
+        ("results",)
+        if "evalId" in whole
+        else ("data",)
+        if "columns" in whole
+        else ("samples", "testCases", "details", "events")
+    )
+    for name in names:
+        if name in held:
+            held[name] = held[name][:FEW]
     return whole
 
 
@@ -139,4 +158,4 @@ def run(n: int, seed: int = 20261127) -> Counter[tuple[str, str]]:
 
 if __name__ == "__main__":
     for (name, what), n in sorted(run(int(sys.argv[1])).items()):
-        print(f"{name:<10} {what:<16} {n}")
+        print(f"{name:<15} {what:<16} {n}")

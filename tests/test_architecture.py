@@ -46,7 +46,7 @@ THEMES = (
     ("workflow",),
 )
 RANK = {theme: k for k, themes in enumerate(THEMES) for theme in themes}
-REGISTRIES = ("benchmarks", "claims", "estimators", "figures", "scenarios", "studies")
+REGISTRIES = ("benchmarks", "claims", "estimators", "figures", "readers", "scenarios", "studies")
 ENGINES = ("pymc", "pytensor", "arviz", "nutpie")
 LAZY = (*ENGINES, *PYMC_MODULES)
 

@@ -122,6 +122,27 @@ def ends_density(rise, size, flat):  # type: ignore[no-untyped-def]
 
 
 @njit
+def log_rise_density(rise, power, size, flat):  # type: ignore[no-untyped-def]
+    """Log density of the increments ``x_j = |b - a| u_j``, one end given, but for their product.
+
+    Where weights have Dirichlet parameters alpha_j it is ``p(a, b) |b - a|^power prod_j x_j^(alpha_j - 1)`` with power
+    1 - sum_j alpha_j, since the Jacobian of (b - a, u) is |b - a|^(1 - J).
+    """
+    return np.log(ends_density(rise, size, flat)) + power * np.log(abs(rise))
+
+
+@njit
+def rescale(u, log_u, i, new, shrink):  # type: ignore[no-untyped-def]
+    """Set the weight u_i to `new`, and multiply the others by `shrink`, in place."""
+    log_shrink = np.log(shrink)
+    for k in range(len(u)):
+        u[k] *= shrink
+        log_u[k] += log_shrink
+    u[i] = new
+    log_u[i] = np.log(max(new, LEAST))
+
+
+@njit
 def draw_component(rng, log_u, table, log_mass, log_p):  # type: ignore[no-untyped-def]
     """One component of the mixture, given the shape; `log_p` is room to work in."""
     top = -np.inf

@@ -29,6 +29,7 @@ from cje_core.calibration.two_stage import MIN_ROWS
 from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
 from cje_core.data.cohorts import group_codes
+from cje_core.data.contract import check_data
 from cje_core.data.errors import DataError
 
 
@@ -112,9 +113,9 @@ class Calibrated:
     data: xr.Dataset
     calibration: Calibration
     kept: Slices | None = None  # in place of fits of its own
-    laid_out: Rows | None = (
-        None  # in place of the data's, of which only the ranges and the policies are asked for then
-    )
+    # in place of the data's, of which only the ranges and the policies are asked for then
+    laid_out: Rows | None = None
+    laid_out_logs: Logged | None = None
 
     @cached_property
     def rows(self) -> Rows:
@@ -122,23 +123,25 @@ class Calibrated:
         if self.laid_out is not None:
             return self.laid_out
         if self._index is None:
-            return unpack(self.data, self.calibration.covariates)
+            return unpack(self.data, self.calibration.covariates, checked=True)
         return self._read[0]._replace(score=self._index[0], z=self._index[0][:, None])
 
     @cached_property
     def logged(self) -> Logged:
         """The logged responses; `DataError` where there are none."""
+        if self.laid_out_logs is not None:
+            return self.laid_out_logs
         if self._index is None:
-            return unpack_logged(self.data, self.calibration.covariates)
+            return unpack_logged(self.data, self.calibration.covariates, checked=True)
         return self._read[1]._replace(z=self._index[1][:, None])
 
     @cached_property
     def _read(self) -> tuple[Rows, Logged]:
         """Rows and logged responses (of nothing, where there are none) as the first stage sees them."""
         names = self.calibration.features
-        rows = unpack(self.data, names)
+        rows = unpack(self.data, names, checked=True)
         if "logged_judge" in self.data:
-            return rows, unpack_logged(self.data, names)
+            return rows, unpack_logged(self.data, names, checked=True)
         n, nothing = len(rows.prompts), np.full(len(rows.prompts), np.nan)
         unknown = np.full((len(rows.policies), n), np.nan)
         return rows, Logged(np.full((n, rows.z.shape[1]), np.nan), nothing, unknown, nothing, nothing)
@@ -232,12 +235,17 @@ def logged_reward(logged: Logged, fitted: OracleSlice) -> FloatArray:
 
 
 def calibrated(
-    data: xr.Dataset | Calibrated, calibration: Calibration | None = None, *, rows: Rows | None = None
+    data: xr.Dataset | Calibrated,
+    calibration: Calibration | None = None,
+    *,
+    rows: Rows | None = None,
+    logged: Logged | None = None,
 ) -> Calibrated:
     """Join evaluation data with how their judge is calibrated.
 
     What is calibrated already is given back, and another calibration than its own is a `ValueError`. Default:
-    ``Calibration()``. Where ``rows`` are given, they are the data, and the dataset says names and ranges.
+    ``Calibration()``. Where ``rows`` (and ``logged``) are given, they are the data, and the dataset says names and
+    ranges.
 
     Examples
     --------
@@ -248,7 +256,9 @@ def calibrated(
     True
     """
     if not isinstance(data, Calibrated):
-        return Calibrated(data, Calibration() if calibration is None else calibration, laid_out=rows)
+        if rows is None:
+            check_data(data, names=False)  # that names are unique is seen where they are sorted
+        return Calibrated(data, calibration or Calibration(), laid_out=rows, laid_out_logs=logged)
     if calibration not in (None, data.calibration):
         raise ValueError("the data are calibrated already, in another way; give the dataset itself")
     return data

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.isotonic import interpolate, isotonic
+from cje_core.calibration.isotonic import interpolate, isotonic, locate
 from cje_core.calibration.two_stage import Basis, FirstStage, evaluate, fit_first_stage, make_basis
 from cje_core.checks import FloatArray, IntArray
+from cje_core.compiled import Kernel
 from cje_core.inference.sums import sum_by
 
 MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
@@ -115,13 +116,24 @@ def knot_mass(calibrator: Calibrator, z: FloatArray, weight: FloatArray) -> Floa
 
 def mass_at(calibrator: Calibrator, g: FloatArray, weight: FloatArray) -> FloatArray:
     """`knot_mass` of rows that have these values of the index."""
-    knot = calibrator.knot
-    s = np.minimum(np.maximum(g, knot[0]), knot[-1])  # np.clip, in a third of the time where there are few
-    right = np.minimum(np.searchsorted(knot, s), len(knot) - 1)
-    left = np.maximum(right - 1, 0)
-    span = knot[right] - knot[left]
-    share = np.divide(s - knot[left], span, out=np.ones(len(s)), where=span > 0)
-    return sum_by(right, weight * share, len(knot)) + sum_by(left, weight * (1 - share), len(knot))
+    mass = np.zeros(len(calibrator.knot))
+    mass_into(g, weight, calibrator.knot, mass)
+    return mass
+
+
+@Kernel
+def mass_into(g, weight, knot, mass):  # type: ignore[no-untyped-def]
+    """Add the weight of each row to the knots beside it: all to an end that it lies beyond."""
+    last, place = len(knot) - 1, np.empty(len(g), dtype=np.int32)
+    locate(g, knot, len(knot), place)
+    for i in range(len(g)):
+        left = place[i]
+        if left == last or g[i] <= knot[0]:
+            mass[left] += weight[i]
+        else:
+            share = (g[i] - knot[left]) / (knot[left + 1] - knot[left])
+            mass[left] += weight[i] * (1.0 - share)
+            mass[left + 1] += weight[i] * share
 
 
 def label_leverage(calibrator: Calibrator, mass: FloatArray, z: FloatArray, weight: FloatArray) -> FloatArray:

@@ -88,7 +88,8 @@ def informative(rows: Rows, fitted: OracleSlice) -> Informative:
     levels = np.unique(fitted.label)
     if len(levels) == 2 and min(len(np.unique(cluster[fitted.label == y])) for y in levels) < MIN_MINORITY:
         return Informative(np.nan, 1.0, False)
-    found = rank_test(claim, fitted.label, cluster, fitted.weight)
+    found = fitted.rank if fitted.mode == "monotone" else None
+    found = found or rank_test(claim, fitted.label, cluster, fitted.weight)
     if not found.p_value < LEVEL:
         return Informative(found.spearman, found.p_value, False)
     moves = rank_moves(claim, fitted.label, fitted.weight)

@@ -9,9 +9,10 @@ judge does not see (Kolmogorov and Smirnov's two-sample test, on mean scores per
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_core.data.construct import dataset, in_order
 
 LARGEST_EXACT = 2_000  # prompts with a label, or without, up to which the p-value is computed here
@@ -19,7 +20,7 @@ LARGEST_BY_SCIPY = 10_000  # beyond it scipy's p-value is Smirnov's formula
 LEVEL = 0.001  # every policy of every analysis is tested, and most labels are random
 
 
-def label_balance(data: xr.Dataset) -> xr.Dataset:
+def label_balance(data: xr.Dataset | Calibrated) -> xr.Dataset:
     """Test each policy's labels and probes; see the module.
 
     Returns
@@ -36,7 +37,8 @@ def label_balance(data: xr.Dataset) -> xr.Dataset:
     >>> label_balance(top).unbalanced.sel(kind="labels").values.tolist()
     [True]
     """
-    rows = unpack(data)
+    given = calibrated(data)
+    rows = given.rows
     kinds = {"labels": rows.labelled & rows.evaluated, "probes": rows.probe}
     each = [rows.policy == p for p in range(len(rows.policies))]
     p_value = np.array([[_p_value(rows, mine, chosen) for chosen in kinds.values()] for mine in each])
@@ -44,7 +46,7 @@ def label_balance(data: xr.Dataset) -> xr.Dataset:
         {"p_value": (("policy", "kind"), p_value), "unbalanced": (("policy", "kind"), p_value < LEVEL)},
         coords={"policy": rows.policies, "kind": list(kinds)},
     )
-    return in_order(out, data)
+    return in_order(out, given.data)
 
 
 def _p_value(rows: Rows, mine: np.ndarray, chosen: np.ndarray) -> float:

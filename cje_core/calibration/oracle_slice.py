@@ -35,7 +35,7 @@ from cje_core.compiled import Kernel
 from cje_core.data.arrays import Logged, Rows
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, effective_clusters
-from cje_core.inference.rank_test import rank_test
+from cje_core.inference.rank_test import RankTest, rank_test
 from cje_core.inference.sums import sum_by
 
 CALIBRATORS = ("default", "auto", *MODES)
@@ -69,6 +69,7 @@ class _Slice(NamedTuple):
     fold: IntArray  # (n,) of every prompt; UNKNOWN for one that was not asked for, see `fit_slice`
     mode: str
     increasing: bool
+    rank: RankTest | None = None  # of the judge's scores and the labels; None where it was not asked for
 
 
 class OracleSlice(_Slice):
@@ -185,10 +186,13 @@ def fit_slice(
         status = Status.CONSTANT_LABELS
     elif len(level) == 1:
         status = Status.CONSTANT_JUDGE
-    elif rank_test(code, label, rows.cluster[prompt], weight).against():
-        status = Status.INVERTED_JUDGE
-    elif dropped and calibrator != "auto":
-        status = Status.COVARIATES_DROPPED
+    else:
+        rank = rank_test(code, label, rows.cluster[prompt], weight)
+        out = out._replace(rank=rank)
+        if rank.against():
+            status = Status.INVERTED_JUDGE
+        elif dropped and calibrator != "auto":
+            status = Status.COVARIATES_DROPPED
     if calibrator == "auto" and not dropped:
         out = out._replace(mode=lower_risk(out, rows.cluster))
     if out.mode != "monotone":

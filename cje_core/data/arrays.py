@@ -3,10 +3,7 @@
 The labelled dataset (`cje_core.data`) is checked and put into a canonical order here, once.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import xarray as xr
-from xarray.indexes import PandasIndex
 
 from cje_core.data.contract import (
-    KEPT,
-    Same,
     check_data,
     check_unique,
-    index_of,
     policy_names,
     teaching_policies,
 )
@@ -62,29 +55,10 @@ class Rows(NamedTuple):
 
 FIRST = 1_000  # names that tell whether it is worth while to look at all
 ROUNDING = 1e-12  # of the scale: labels that differ by less are one number, computed in two ways
-_UNPACKED: ContextVar[tuple[xr.Dataset, dict[tuple[str, ...], Rows]] | None] = ContextVar(
-    "unpacked", default=None
-)
 
 
-@contextmanager
-def unpacked_once(data: xr.Dataset, *, checked: bool = False) -> Iterator[None]:
-    """Inside, this very dataset is flattened by `unpack` once per choice of covariates, and not checked again.
-
-    For whoever runs many estimators on data that none of them changes; who changes data in between must not. It is
-    checked here, unless it is `checked` already.
-    """
-    if not checked:
-        check_data(data)
-    token = _UNPACKED.set((data, {}))
-    try:
-        yield
-    finally:
-        _UNPACKED.reset(token)
-
-
-def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
-    """Flatten checked evaluation data into `Rows`.
+def unpack(data: xr.Dataset, covariates: Sequence[str] = (), *, checked: bool = False) -> Rows:
+    """Check evaluation data, unless they are `checked` already, and flatten them into `Rows`.
 
     Parameters
     ----------
@@ -99,27 +73,12 @@ def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
     >>> rows.score.tolist(), rows.labelled.tolist()
     ([0.2, 0.8], [True, False])
     """
-    held = _UNPACKED.get()
-    if held is None or held[0] is not data:
-        return _unpack(data, covariates)
-    key = tuple(covariates)
-    if key not in held[1]:
-        held[1][key] = _unpack(data, covariates)
-    return held[1][key]
-
-
-def _check(data: xr.Dataset, *, names: bool = True) -> None:
-    held = _UNPACKED.get()
-    if held is None or held[0] is not data:
-        check_data(data, names=names)
-
-
-def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
-    _check(data, names=False)  # that they are unique is seen below, where they are sorted
+    if not checked:
+        check_data(data, names=False)  # that they are unique is seen below, where they are sorted
     chosen = _feature_index(data, covariates)
     held, by_draw = data.variables, None
     policies, by_policy = _in_order("policy", np.array(policy_names(data)).astype(str, copy=False))
-    prompts, by_prompt = _prompts(data)
+    prompts, by_prompt = _in_order("prompt", names_of(data, "prompt"))
     if data.sizes["draw"] > 1:
         by_draw = np.argsort(held["draw"].values, kind="stable")
     order = [(axis, by) for axis, by in enumerate((by_policy, by_prompt, by_draw)) if by is not None]
@@ -264,23 +223,6 @@ def taken(values: npt.NDArray[Any], index: npt.NDArray[np.intp]) -> npt.NDArray[
     return values[index]
 
 
-def _prompts(data: xr.Dataset) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
-    """Names of the prompts and their order, as `_in_order`; of an index seen before as they were then."""
-    index = index_of(data, "prompt")
-    if isinstance(index, PandasIndex) and len(index.index) <= KEPT:
-        return _prompts_of(Same(index.index))
-    return _in_order("prompt", names_of(data, "prompt"))
-
-
-@lru_cache(maxsize=2)  # estimators are called one after the other on the same data
-def _prompts_of(index: Same) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
-    found = _in_order("prompt", _text_of(index.held))
-    for kept in found:
-        if kept is not None:
-            kept.flags.writeable = False
-    return found
-
-
 def _in_order(
     dim: str, names: npt.NDArray[np.str_]
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
@@ -347,8 +289,8 @@ class Logged(NamedTuple):
         return np.asarray(judged & np.isfinite(self.logp_target))
 
 
-def unpack_logged(data: xr.Dataset, covariates: Sequence[str] = ()) -> Logged:
-    """Logged responses of checked evaluation data, in the canonical order of `unpack`.
+def unpack_logged(data: xr.Dataset, covariates: Sequence[str] = (), *, checked: bool = False) -> Logged:
+    """Logged responses of evaluation data, checked here unless they are already, in the canonical order of `unpack`.
 
     Parameters
     ----------
@@ -357,7 +299,8 @@ def unpack_logged(data: xr.Dataset, covariates: Sequence[str] = ()) -> Logged:
     covariates : sequence of str
         Features of ``logged_covariate`` that join the judge score in ``z``.
     """
-    _check(data)
+    if not checked:
+        check_data(data)
     for name in ("logp_target", "logp_logger", "logged_judge"):
         if name not in data:
             raise DataError(f"the dataset lacks {name!r}; off-policy estimators need logged responses")

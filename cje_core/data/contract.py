@@ -38,8 +38,6 @@ the list of policies whose labels teach the calibrator.
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +48,6 @@ from cje_core.data.errors import DataError
 from cje_core.data.fields import CONTROL, LARGEST, ONE_LINE, OVERFLOW
 
 SCHEMA = "cje-data/1"
-KEPT = 65_536  # names of an index of which is kept what they say
 RESPONSE = ("policy", "prompt", "draw")
 REQUIRED = ("judge", "oracle", "labelled", "probe", "evaluated")
 LOGGED = ("logp_target", "logp_logger", "n_tokens", "logged_judge", "logged_oracle", "logged_covariate")
@@ -59,21 +56,6 @@ PER_PROMPT = ("cluster", "stratum", "cohort")  # texts
 LOGP_ROUNDING = (
     1e-5  # rounding in an inference server can push the log-likelihood of a sure response above zero
 )
-
-
-class Same:
-    """An object as the key of what is kept of it: for one that nobody changes, such as an index of pandas."""
-
-    def __init__(self, held: Any) -> None:
-        self.held = held
-
-    def __hash__(self) -> int:
-        """Its place in memory, which is its own as long as this is kept."""
-        return id(self.held)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether it is the very object."""
-        return isinstance(other, Same) and self.held is other.held
 
 
 def index_of(data: xr.Dataset, dim: str) -> xr.Index | None:
@@ -85,13 +67,8 @@ def policy_names(data: xr.Dataset) -> Sequence[str]:
     """Names of the policies, in the order of the data."""
     index = index_of(data, "policy")
     if isinstance(index, PandasIndex):
-        return _names_of(Same(index.index))
+        return tuple(index.index.tolist())
     return tuple(data.variables["policy"].values.tolist())
-
-
-@lru_cache(maxsize=8)  # an estimator asks three times
-def _names_of(index: Same) -> Sequence[str]:
-    return tuple(index.held.tolist())
 
 
 def teaching_policies(data: xr.Dataset) -> list[str]:
@@ -153,19 +130,6 @@ def _distinct(names: npt.NDArray[np.str_]) -> bool:
     return not (total[1:] == total[:-1]).any()
 
 
-def _differ(data: xr.Dataset, dim: str) -> bool:
-    """`_distinct` of a dimension's names; of few that have an index it is kept, as data share their indexes."""
-    index = index_of(data, dim)
-    if isinstance(index, PandasIndex) and len(index.index) <= KEPT:
-        return _distinct_kept(Same(index.index))
-    return _distinct(data[dim].values.astype(str, copy=False))
-
-
-@lru_cache(maxsize=8)
-def _distinct_kept(index: Same) -> bool:
-    return _distinct(index.held.to_numpy().astype(str))
-
-
 def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
     """Return `data` unchanged if it keeps the contract of this module, else raise `DataError`.
 
@@ -195,8 +159,9 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
             raise DataError(f"{name} has dims {held[name].dims}, expected {RESPONSE}")
     judge, oracle, labelled, probe, evaluated = (held[name].values for name in REQUIRED)
     for dim in ("policy", "prompt") if names else ():
-        if not _differ(data, dim):
-            check_unique(dim, np.sort(data[dim].values.astype(str, copy=False)))
+        found = data[dim].values.astype(str, copy=False)
+        if not _distinct(found):
+            check_unique(dim, np.sort(found))
     for name, scale, values in (("judge", "judge_range", judge), ("oracle", "oracle_range", oracle)):
         low, high = data.attrs[scale]
         if not (math.isfinite(low) and math.isfinite(high) and low < high):

@@ -33,6 +33,7 @@ from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng
 from cje_core.estimators import Role
 from cje_core.families import posterior
+from cje_core.families.posterior import CalibratorPosterior
 from cje_core.inference.estimate import Status
 from cje_core.transport.margin import harmless_margin
 
@@ -68,6 +69,7 @@ def estimate(
     n_draws: int = 2000,
     interval: str = "eti",
     calibration: Calibration | None = None,
+    calibrator: CalibratorPosterior | None = None,
 ) -> xr.Dataset:
     """Estimate each probed policy's value by its corrected posterior; see the module and its package.
 
@@ -75,8 +77,9 @@ def estimate(
     ----------
     margin : float, optional
         Harmless shift, in oracle units (default: 5% of the width of ``oracle_range``).
-    engine, n_draws, calibration
-        As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
+    engine, n_draws, calibration, calibrator
+        As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well, where
+        `calibrator` is not used.
 
     Returns
     -------
@@ -107,7 +110,7 @@ def estimate(
             plug_in = values(rows, setting.graded, f, corrected=never, one_step=False, rng=rng)
             draws, delta = shifted(plug_in, delta, levels)
         else:
-            f, convergence = posterior.calibrate(setting, **sampling)
+            f, convergence, _ = calibrator or posterior.calibrate(setting, **sampling)
             draws, delta = probe_corrected(
                 rows, setting.graded, f, prior=model.prior, scale=model.tau_scale, rng=rng
             )

@@ -40,6 +40,7 @@ from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng, one_of
 from cje_core.estimators import Role
 from cje_core.families import posterior
+from cje_core.families.posterior import CalibratorPosterior
 from cje_core.inference.estimate import Status
 
 NEEDS = {"judge", "oracle"}
@@ -70,6 +71,7 @@ def estimate(
     n_draws: int = 1000,
     interval: str = "eti",
     calibration: Calibration | None = None,
+    calibrator: CalibratorPosterior | None = None,
 ) -> xr.Dataset:
     """Estimate each policy's value by its posterior; see the module and its package.
 
@@ -82,6 +84,8 @@ def estimate(
         Default: ``gibbs``, or ``nutpie`` with partial pooling or the ``beta`` likelihood, which Gibbs does not sample.
     calibration : Calibration, optional
         Covariates and direction of the calibrator, see `cje_core.calibration.calibrated`; its mode is not looked at.
+    calibrator : CalibratorPosterior, optional
+        Posterior of the calibrator, if drawn with these options already (`cje_core.families.posterior.calibrate`).
 
     Returns
     -------
@@ -106,7 +110,7 @@ def estimate(
     draws, f, convergence = None, None, Status.OK
     if not setting.fitted.status.failed:
         curve, one_step = model.curve, route == "one_step"
-        f, convergence = posterior.calibrate(
+        f, convergence, _ = calibrator or posterior.calibrate(
             setting, engine=engine, n_draws=n_draws, prior=curve, rng=rng, likelihood=likelihood
         )
         draws = values(rows, setting.graded, f, corrected=corrected, one_step=one_step, rng=rng)

@@ -32,8 +32,9 @@ import numpy as np
 import xarray as xr
 
 from cje_core.bayes.misclassification import Counts, Posterior, sample
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import BoolArray, FloatArray, IntArray, Rng
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_core.families.assemble import assemble
 from cje_core.families.finish import Found, IntervalRule, PolicyResult
 from cje_core.families.misclassification import (
@@ -54,7 +55,7 @@ MIN_EFFECTIVE = 400.0  # proposals that must count, for quantiles to be trusted
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: Rng = None,
@@ -78,9 +79,9 @@ def estimate(
     """
     rng = np.random.default_rng(rng)
     check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
-    rows = unpack(data)
-    bottom, top = data.attrs["oracle_range"]
-    verdicts = judge_verdicts(data, rows, threshold)
+    given = calibrated(data)
+    data, rows, (bottom, top) = given.data, given.rows, given.scale
+    verdicts = judge_verdicts(given, threshold)
     found = [_counts(rows, verdicts, p) for p in range(len(rows.policies))]
     results = [PolicyResult(status, route) for status, route, _ in found]
     accuracy = np.full((len(found), 3), np.nan)

@@ -33,11 +33,12 @@ ROLE = Role("labels only", "always", place=2)
 
 
 def estimate(
-    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
+    data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each policy's value by the mean of its own labels; see the module and its package."""
-    found = find(calibrated(data), ci_prob=ci_prob, rng=rng, interval=interval)
-    return assemble(data, found, estimator="labels_only", ci_prob=ci_prob)
+    given = calibrated(data)
+    found = find(given, ci_prob=ci_prob, rng=rng, interval=interval)
+    return assemble(given.data, found, estimator="labels_only", ci_prob=ci_prob)
 
 
 def find(given: Calibrated, *, ci_prob: float, rng: Rng, interval: str = "auto") -> Found:

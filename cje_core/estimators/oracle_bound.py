@@ -26,9 +26,9 @@ Examples
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import Rng
-from cje_core.data import check_data
 from cje_core.data.arrays import Rows, unpack
 from cje_core.data.fields import LARGEST
 from cje_core.families.assemble import assemble
@@ -39,15 +39,15 @@ from cje_core.inference.influence import combine, mean_part
 NEEDS = {"oracle", "true_reward"}
 
 
-def estimate(data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None) -> xr.Dataset:
+def estimate(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95, rng: Rng = None) -> xr.Dataset:
     """Estimate each policy's value with the true regression in place of a calibrator; see the module and its package.
 
     Every status is NO_TRUTH without ``true_reward``.
     """
     del rng
-    check_data(data)
+    given = calibrated(data)
+    data, rows, results = given.data, given.rows, []
     known = "true_reward" in data
-    rows, results = unpack(data), []
     if known:  # the regression takes the judge's place: rows and their order stay those of every estimator
         spread = {"judge_range": [-LARGEST, LARGEST]}
         reward = data["true_reward"].where(np.isfinite(data["judge"]))

@@ -35,7 +35,12 @@ NEEDS = {"judge", "oracle"}
 
 
 def estimate(
-    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, quantile: str = "t", interval: str = "auto"
+    data: xr.Dataset | Calibrated,
+    *,
+    ci_prob: float = 0.95,
+    rng: Rng = None,
+    quantile: str = "t",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each labelled policy's value by its prediction-powered mean; see the module and its package.
 
@@ -44,8 +49,9 @@ def estimate(
     quantile : {"t", "z"}
         Reference distribution of the interval.
     """
-    found = find(calibrated(data), ci_prob=ci_prob, rng=rng, quantile=quantile, interval=interval)
-    return assemble(data, found, estimator="ppi", ci_prob=ci_prob)
+    given = calibrated(data)
+    found = find(given, ci_prob=ci_prob, rng=rng, quantile=quantile, interval=interval)
+    return assemble(given.data, found, estimator="ppi", ci_prob=ci_prob)
 
 
 def find(

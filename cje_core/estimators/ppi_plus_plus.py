@@ -35,7 +35,7 @@ TUNING = ("tuned", "cross_fitted")
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: Rng = None,
@@ -56,8 +56,9 @@ def estimate(
     -------
     And ``lam(policy)``, the (mean) lambda used.
     """
-    found = find(calibrated(data), ci_prob=ci_prob, rng=rng, quantile=quantile, lam=lam, interval=interval)
-    return assemble(data, found, estimator="ppi_plus_plus", ci_prob=ci_prob)
+    given = calibrated(data)
+    found = find(given, ci_prob=ci_prob, rng=rng, quantile=quantile, lam=lam, interval=interval)
+    return assemble(given.data, found, estimator="ppi_plus_plus", ci_prob=ci_prob)
 
 
 def find(

@@ -32,11 +32,12 @@ ROLE = Role("raw judge", "always", place=3)
 
 
 def estimate(
-    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
+    data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each policy's value by its mean judge score; see the module and its package."""
-    found = find(calibrated(data), ci_prob=ci_prob, rng=rng, interval=interval)
-    return assemble(data, found, estimator="raw_judge", ci_prob=ci_prob)
+    given = calibrated(data)
+    found = find(given, ci_prob=ci_prob, rng=rng, interval=interval)
+    return assemble(given.data, found, estimator="raw_judge", ci_prob=ci_prob)
 
 
 def find(given: Calibrated, *, ci_prob: float, rng: Rng, interval: str = "auto") -> Found:

@@ -86,8 +86,9 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import FloatArray, Rng, one_of, probability
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_core.estimators import labels_only
 from cje_core.families.assemble import assemble
 from cje_core.families.finish import Found, IntervalRule, PolicyResult
@@ -123,7 +124,7 @@ class Corrected(NamedTuple):
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: Rng = None,
@@ -148,9 +149,9 @@ def estimate(
     del rng
     one_of(interval, "interval", INTERVALS)
     probability(ci_prob)
-    rows = unpack(data)
-    bottom, top = data.attrs["oracle_range"]
-    verdicts = judge_verdicts(data, rows, threshold)
+    given = calibrated(data)
+    data, rows, (bottom, top) = given.data, given.rows, given.scale
+    verdicts = judge_verdicts(given, threshold)
     estimated = [_estimated(rows, verdicts, p, ci_prob) for p in range(len(rows.policies))]
     shares = [parts for _, parts in estimated]
     found, accuracy, bounds = zip(

@@ -1,7 +1,6 @@
 """The labelled shell shared by the estimators: what was found on the rows of a data set -> an estimate in its order."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from cje_core.data.arrays import Rows
-from cje_core.data.contract import KEPT, Same, index_of, policy_names
+from cje_core.data.contract import index_of, policy_names
 from cje_core.families.finish import Found, finish, name_missing_spread
 from cje_core.inference.borrowed_limits import parts_variables
 from cje_core.inference.estimate import label_estimate
@@ -113,23 +112,10 @@ def _named(
             continue
         coords[dim], indexes[dim] = held, made
         if order is not None:
-            index, variable = _reordered(Same(made.to_pandas_index()), Same(order), dim, held.dtype)
-            coords[dim], indexes[dim] = variable.copy(deep=False), index
+            indexes[dim] = PandasIndex(made.to_pandas_index().take(order), dim, held.dtype)
+            coords[dim] = indexes[dim].create_variables()[dim]
             coords[dim].attrs, coords[dim].encoding = held.attrs, held.encoding
     return coords, indexes
-
-
-def _reordered(index: Same, order: Same, dim: str, dtype: np.dtype[Any]) -> tuple[xr.Index, xr.Variable]:
-    """Index and variable in another order, which are kept where `cje_core.data.arrays.unpack` keeps the order."""
-    return (_kept if len(order.held) <= KEPT else _reorder)(index, order, dim, dtype)
-
-
-def _reorder(index: Same, order: Same, dim: str, dtype: np.dtype[Any]) -> tuple[xr.Index, xr.Variable]:
-    found = PandasIndex(index.held.take(order.held), dim, dtype)
-    return found, found.create_variables()[dim]
-
-
-_kept = lru_cache(maxsize=4)(_reorder)  # prompts and policies of two data sets
 
 
 def _clusters(rows: Rows) -> npt.NDArray[np.str_]:

@@ -79,6 +79,7 @@ def sample(
     n_draws: int = 500,
     n_chains: int = N_CHAINS,
     with_shifts: bool = False,
+    trace: Any = None,
     rng: Rng = None,
 ) -> xr.DataTree:
     """Chains of the posterior that `cje_core.estimators.bayes_direct` takes its values from; see the module.
@@ -97,6 +98,8 @@ def sample(
         Chains of Gibbs; NUTS has four.
     with_shifts : bool
         Add ``shift`` and ``corrected_value`` over the policies that have probes (``probed``), with the flat prior.
+    trace : InferenceData or DataTree, optional
+        Of NUTS, where the calibrator has been sampled (`cje_core.families.posterior.calibrate`).
     rng : Generator, int or None
         Stream of the first chain; those of the others are spawned from it.
 
@@ -132,7 +135,7 @@ def sample(
             for one in streams
         ]
     else:
-        runs, stats = _by_nuts(setting, engine, n_draws, prior, root)
+        runs, stats = _by_nuts(setting, engine, n_draws, prior, root, trace)
         streams = [root, *root.spawn(len(runs) - 1)]
     made = [_of(setting, run, with_shifts, one) for run, one in zip(runs, streams, strict=True)]
     return _tree(given.data, setting, made, stats)
@@ -149,19 +152,16 @@ def _of(setting: Setting, draws: Draws, with_shifts: bool, rng: np.random.Genera
 
 
 def _by_nuts(
-    setting: Setting, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator
+    setting: Setting, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator, trace: Any
 ) -> tuple[list[Draws], xr.Dataset]:
-    """Every chain of a run of NUTS, thinned evenly to `n_draws`, and what the sampler said of each step.
-
-    The run is that of `cje_core.families.posterior.calibrate` with the same stream: where an estimate was just made
-    with it, it is not run again (`cje_core.bayes.models.nuts.run`).
-    """
+    """Return every chain of NUTS, thinned evenly to `n_draws`, and statistics of its steps; sample without a trace."""
     from cje_core.bayes.models import draws as fits
     from cje_core.bayes.models import nuts
 
-    options = nuts.NutsOptions(engine, n_draws=max(2 * n_draws, posterior.MIN_RUN))
     rows, graded = setting.rows, setting.graded
-    trace = fits.trace(rows, graded, options, prior=prior, rng=rng)
+    if trace is None:
+        options = nuts.NutsOptions(engine, n_draws=max(2 * n_draws, posterior.MIN_RUN))
+        trace = fits.trace(rows, graded, options, prior=prior, rng=rng)
     found, told = nuts.posterior(trace), nuts.group(trace, "sample_stats")
     kept = posterior.spaced(found.sizes["draw"], min(n_draws, found.sizes["draw"]))
     thinned = found.isel(draw=kept)

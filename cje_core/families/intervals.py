@@ -189,15 +189,15 @@ def bounds(
 
 def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float]) -> Evidence:
     """What the labels of policy p among the rows `behind` say; `NOTHING` where they are too few to count."""
-    mine = rows.policy == p
-    own = np.flatnonzero(behind & mine)
+    of_policy = slice(*np.searchsorted(rows.policy, (p, p + 1)))
+    own = of_policy.start + np.flatnonzero(behind[of_policy])
     clusters = count_clusters(rows, own)
     if clusters < MIN_LABELLED_CLUSTERS:
         return NOTHING
     label = rows.label[own]
     prob = np.where(rows.labelled[own], rows.label_prob[own], 1.0)  # probes have none
     by_label = mean_of_rows(rows, own, rows.weight[own] / prob)
-    all_own = np.flatnonzero(mine & rows.evaluated)
+    all_own = of_policy.start + np.flatnonzero(rows.evaluated[of_policy])
     binary, mean, variance, unseen, crowd = look_at_labels(
         by_label, label, rows.score[own], taken(rows.score, all_own), taken(rows.weight, all_own), *scale
     )

@@ -8,8 +8,8 @@ labelled prompts from those of the calibration policies (``borrowed``).
 from typing import NamedTuple
 
 import numpy as np
-import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
@@ -49,10 +49,9 @@ class Proportion(NamedTuple):
     part: Part
 
 
-def judge_verdicts(data: xr.Dataset, rows: Rows, threshold: float | None) -> Verdicts:
+def judge_verdicts(given: Calibrated, threshold: float | None) -> Verdicts:
     """Cut the judge at `threshold`; None is the middle of ``judge_range``."""
-    low, high = data.attrs["judge_range"]
-    bottom, top = data.attrs["oracle_range"]
+    (low, high), (bottom, top), rows = given.judge_range, given.scale, given.rows
     cut = (low + high) / 2 if threshold is None else float(threshold)
     if not low < cut <= high:
         raise ValueError(f"threshold={threshold}: it must lie above {low:g} and at most at {high:g}")

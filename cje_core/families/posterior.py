@@ -34,6 +34,14 @@ MIN_RUN = 8000
 MIN_LABELS = 13  # labelled prompts below which the posterior is the prior's
 
 
+class CalibratorPosterior(NamedTuple):
+    """Posterior of the calibrator f, which several estimators may take their values from."""
+
+    draws: Draws
+    status: Status  # NOT_CONVERGED where the checks of NUTS say so
+    trace: Any = None  # of NUTS, every draw of every chain
+
+
 class Setting(NamedTuple):
     """One data set, ready for a posterior."""
 
@@ -117,13 +125,13 @@ def calibrate(
     prior: Prior,
     rng: np.random.Generator,
     likelihood: str = "normal",
-) -> tuple[Draws, Status]:
-    """Posterior draws of f, and NOT_CONVERGED where the sampler's own checks say so.
+) -> CalibratorPosterior:
+    """Draw the posterior of f by the sampler that `engine` names.
 
     One calibrator for all policies may be flat (`cje_core.bayes.flat`); with one per policy, or with the bounded
     likelihood ``beta``, that is left out.
     """
-    rows, graded, status = setting.rows, setting.graded, Status.OK
+    rows, graded, status, trace = setting.rows, setting.graded, Status.OK, None
     if engine == "gibbs":
         if graded.columns is None:
             found = gibbs.sample(graded.levels, n_draws=n_draws, prior=prior, rng=rng)
@@ -136,16 +144,15 @@ def calibrate(
         options = nuts.NutsOptions(engine, n_draws=max(n_draws, MIN_RUN))
         if setting.pooling == "partial":
             run = fits.hierarchical(rows, graded, options, prior=prior, rng=rng)
-        elif graded.columns is not None:
-            run = fits.two_stage(rows, graded, options, prior=prior, rng=rng)
         elif likelihood == "beta":
             run = fits.bounded(rows, graded, options, prior=prior, rng=rng)
         else:
-            run = fits.calibration(graded.levels, options, prior=prior, rng=rng)
+            trace = fits.trace(rows, graded, options, prior=prior, rng=rng)
+            run = fits.draws_of(trace, graded, options)
         found, status = thin(run, n_draws), nuts.gates(run.diagnostics)
     if setting.pooling == "complete" and likelihood != "beta":
         found = flat.mix(rows, graded, found, prior=prior, rng=rng)
-    return found, status
+    return CalibratorPosterior(found, status, trace)
 
 
 def joint(

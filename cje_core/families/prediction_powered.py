@@ -11,7 +11,7 @@ import numpy as np
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, assign_folds, count_clusters
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
-from cje_core.data.arrays import Rows
+from cje_core.data.arrays import Rows, taken
 from cje_core.families.finish import PolicyResult
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, combine, mean_part
@@ -36,7 +36,7 @@ def powered_means(
 
 
 class Sets(NamedTuple):
-    """The two samples of one policy: rows, and normalised weights that sum to one."""
+    """The two samples of one policy, by place among its responses, with normalised weights that sum to one."""
 
     route: str
     labelled: IntArray
@@ -64,20 +64,20 @@ def powered_mean(
         return PolicyResult(Status.NO_RESPONSES, "none"), np.nan
     if count_clusters(rows, own) < MIN_LABELLED_CLUSTERS:
         return PolicyResult(Status.TOO_FEW_LABELS if len(own) else Status.NO_LABELS, "none"), np.nan
-    label = rows.label[own]
-    status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
+    label, mine = rows.label[own], taken(score, index)
+    status = Status.CONSTANT_LABELS if (label == label[0]).all() else Status.OK
     if len(own) == len(index):
         value, part = mean_part(rows, own, label, rows.weight[own])
         parts = [_as_peer(part) if quantile == "z" else part]
         return PolicyResult(status, "label_mean", "own", value, *combine(parts, rows.cluster)), 0.0
-    if status is Status.OK and np.ptp(score[index]) == 0:
+    if status is Status.OK and (mine == mine[0]).all():
         status = Status.CONSTANT_JUDGE
     sets = _sets(rows, index, own)
-    used, spent = _lambdas(rows, sets, score, lam)
+    used, spent = _lambdas(rows, own, sets, mine, lam)
     lam_mean = float((sets.label_share * used).sum())
-    gap = score[sets.unlabelled]
-    center, scores = mean_part(rows, sets.unlabelled, gap, sets.score_share)
-    value, rectifier = mean_part(rows, own, label - used * (score[own] - center), sets.label_share)
+    center, scores = mean_part(rows, index[sets.unlabelled], mine[sets.unlabelled], sets.score_share)
+    left = label - used * (mine[sets.labelled] - center)
+    value, rectifier = mean_part(rows, own, left, sets.label_share)
     scores = Part(lam_mean * scores.influence, scores.df)
     if quantile == "z":
         parts = [_as_peer(scores), _as_peer(rectifier)]
@@ -92,45 +92,46 @@ def _sets(rows: Rows, index: IntArray, own: IntArray) -> Sets:
     With unequal ``label_prob`` the unlabelled responses are no random sample (a response with probability one is never
     among them), so the score mean runs over all responses; likewise where too few are unlabelled to show a spread.
     """
-    rest = index[~rows.labelled[index]]
-    equal = np.ptp(rows.label_prob[own]) == 0
-    separate = equal and count_clusters(rows, rest) >= MIN_LABELLED_CLUSTERS
-    other = rest if separate else index
-    v, u = rows.weight[own] / rows.label_prob[own], rows.weight[other]
-    return Sets("unlabelled" if separate else "all_rows", own, v / v.sum(), other, u / u.sum())
+    has_label, prob = taken(rows.labelled, index), rows.label_prob[own]
+    rest = np.flatnonzero(~has_label)
+    separate = (prob == prob[0]).all() and count_clusters(rows, index[rest]) >= MIN_LABELLED_CLUSTERS
+    other = rest if separate else np.arange(len(index))
+    v, u = rows.weight[own] / prob, rows.weight[index[other]]
+    route = "unlabelled" if separate else "all_rows"
+    return Sets(route, np.flatnonzero(has_label), v / v.sum(), other, u / u.sum())
 
 
-def _lambdas(rows: Rows, sets: Sets, score: FloatArray, lam: str | float) -> tuple[FloatArray, bool]:
-    """Lambda of each labelled row, and whether it was learned from that row itself.
+def _lambdas(
+    rows: Rows, own: IntArray, sets: Sets, score: FloatArray, lam: str | float
+) -> tuple[FloatArray, bool]:
+    """Lambda of each labelled row, and whether it was learned from that row itself; ``score`` is of all responses.
 
     The variance of theta is least at ``lambda = Cov(sum_L v Y, D) / -Var(D)`` with D the gap in mean scores between the
     two sets. Over separate sets the variance of S is pooled, as PPI++ does: for equal weights this is
     ``Cov_L(Y, S) / (Var(S) (1 + n / N))``. Correlation inside clusters is ignored, which costs width, not level.
     """
-    own = sets.labelled
     if not isinstance(lam, str):
         return np.full(len(own), float(lam)), False
-    both = np.union1d(own, sets.unlabelled)
-    share = np.zeros(len(both))
-    share[np.searchsorted(both, own)] = sets.label_share
-    share[np.searchsorted(both, sets.unlabelled)] -= sets.score_share
+    share, apart = np.zeros(len(score)), score - score.mean()
+    share[sets.labelled] = sets.label_share
+    share[sets.unlabelled] -= sets.score_share
     if sets.route == "unlabelled":
-        spread = np.var(score[both], ddof=1) * (share**2).sum()
+        spread = float(apart @ apart) / (len(score) - 1) * float(share @ share)
     else:
-        spread = (share**2 * (score[both] - score[both].mean()) ** 2).sum()
+        spread = float((share * apart) @ (share * apart))
     if not spread > 0:
         return np.zeros(len(own)), False
-    slope_weight = sets.label_share * share[np.searchsorted(both, own)]
+    slope_weight, own_score = sets.label_share * share[sets.labelled], score[sets.labelled]
 
-    def tuned(train: BoolArray) -> float:
+    def tuned(train: BoolArray | slice) -> float:
         w = sets.label_share[train] / sets.label_share[train].sum()
-        y, s = rows.label[own[train]], score[own[train]]
-        products = slope_weight[train] * (y - (w * y).sum()) * (s - (w * s).sum())
+        y, s = rows.label[own[train]], own_score[train]
+        products = slope_weight[train] * (y - w @ y) * (s - w @ s)
         scale = (sets.label_share**2).sum() / (sets.label_share[train] ** 2).sum()
-        return float(np.clip(scale * products.sum() / spread, 0.0, 1.0))
+        return min(max(float(scale * products.sum() / spread), 0.0), 1.0)
 
     if lam == "tuned":
-        return np.full(len(own), tuned(np.ones(len(own), dtype=bool))), True
+        return np.full(len(own), tuned(slice(None))), True
     has_label = np.zeros(len(rows.cluster_names), dtype=bool)
     has_label[rows.cluster[rows.prompt[own]]] = True
     fold = assign_folds(rows.cluster_names, has_label, asked=False, given=rows.fold)

@@ -147,7 +147,8 @@ def rank_statistic(at, label_at, weight, cluster, n_clusters, moves):  # type: i
         rows = float(m)
         if n_clusters < m:
             between = apart * n_clusters / (n_clusters - 1)
-            rows = m * largest / between if largest > 1e-12 * m else float(n_clusters)
+            # terms that cancel within every cluster leave no spread between them
+            rows = m * largest / between if min(largest, between) > 1e-12 * m else float(n_clusters)
         return rho, rho * np.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300)), rows
     rows = behind**2 / fourth
     if rows < MIN_EFFECTIVE:

@@ -30,9 +30,9 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data import LOGP_ROUNDING, DataError
-from cje_core.data.arrays import unpack_logged
 from cje_core.data.schema.columns import ObjectArray, Ragged
 from cje_core.offpolicy.provenance import pinned
 from cje_core.offpolicy.weights import ess_fraction, mean_one, place_of
@@ -329,7 +329,7 @@ def _calls(table: pd.DataFrame) -> Calls:
     )
 
 
-def clones(data: xr.Dataset, policies: Sequence[str]) -> xr.Dataset:
+def clones(data: xr.Dataset | Calibrated, policies: Sequence[str]) -> xr.Dataset:
     """What the log ratios say of policies that are declared identical to the logger.
 
     Their ratio is 1 whatever the response, so all spread is teacher-forcing error; with normal errors of standard
@@ -351,8 +351,9 @@ def clones(data: xr.Dataset, policies: Sequence[str]) -> xr.Dataset:
     >>> found["n_usable"].item(), found["sd"].round(2).item()
     (299, 1.17)
     """
-    logged = unpack_logged(data)
-    ratios = {name: logged.logp_target[place_of(data, name)] - logged.logp_logger for name in policies}
+    given = calibrated(data)
+    logged = given.logged
+    ratios = {name: logged.logp_target[place_of(given.data, name)] - logged.logp_logger for name in policies}
     return ratio_summary(ratios)
 
 

@@ -17,7 +17,7 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel
-from cje_core.data.arrays import Logged, Rows, unpack_logged
+from cje_core.data.arrays import Logged, Rows
 from cje_core.data.cohorts import group_codes, restrict
 from cje_core.data.construct import dataset, in_order
 from cje_core.inference.estimate import CI_BOUND
@@ -198,12 +198,13 @@ def hill(log_weight: npt.ArrayLike) -> Hill:
     return Hill(k, alpha, float(1 / median) if median > 0 else np.nan, quartiles)
 
 
-def ccdf(data: xr.Dataset, policy: str) -> xr.DataArray:
+def ccdf(data: xr.Dataset | Calibrated, policy: str) -> xr.DataArray:
     """Empirical ``P(W >= w)`` of a policy's mean-one weights, for a log-log plot.
 
     Over ``log10_weight``, increasing; in logs, since weights of sequences span more than floats do.
     """
-    row = log_ratios(unpack_logged(data))[place_of(data, policy)]
+    given = calibrated(data)
+    row = log_ratios(given.logged)[place_of(given.data, policy)]
     x = np.sort(row[np.isfinite(row)])
     if len(x):
         x = x - x[-1] - np.log(np.exp(x - x[-1]).mean())

@@ -179,7 +179,7 @@ def _pairs(data: xr.Dataset, cluster: IntArray) -> list[Pairs | None]:
     """Responses of each policy, in canonical order, to prompts with a usable logged and a fresh response."""
     shared = "covariate" in data and "logged_covariate" in data
     features = data["feature"].values.astype(str).tolist() if shared else []
-    logged = unpack_logged(data, features)
+    logged = unpack_logged(data, features, checked=True)
     order = [np.argsort(data[name].values.astype(str), kind="stable") for name in ("policy", "prompt")]
     order.append(np.argsort(data["draw"].values, kind="stable"))
 

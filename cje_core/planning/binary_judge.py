@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from cje_core.data.arrays import unpack
+from cje_core.calibration.calibrated import calibrated
 from cje_core.estimators import rogan_gladen
 from cje_core.families.misclassification import judge_verdicts
 from cje_core.inference.estimate import Status
@@ -158,15 +158,15 @@ def binary_split(data: xr.Dataset, n: int, m: int) -> xr.Dataset | None:
     >>> sorted(binary_split(pilot, n=1000, m=100).policy.values.tolist())
     ['base', 'target']
     """
-    rows = unpack(data)
-    bottom, top = data.attrs["judge_range"]
+    given = calibrated(data)
+    rows, (bottom, top) = given.rows, given.judge_range
     labels = rows.label[rows.labelled]
-    verdicts = judge_verdicts(data, rows, None)
+    verdicts = judge_verdicts(given, None)
     graded = np.isfinite(rows.score) & (rows.score != bottom) & (rows.score != top)
     if m < 2 * LEAST or not len(labels) or graded.any() or not verdicts.binary[rows.labelled].all():
         return None
-    found = rogan_gladen.estimate(data)
-    low, high = data.attrs["oracle_range"]
+    found = rogan_gladen.estimate(given)
+    low, high = given.scale
     names: tuple[str, ...] = (
         "theta",
         "sensitivity",

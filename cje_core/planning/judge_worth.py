@@ -45,7 +45,8 @@ def effective_labels(
     >>> effective_labels(100, 0.03, 0.02).round(0).item()
     225.0
     """
-    ratio = np.asarray(se_labels, float) / np.asarray(se_value, float)
+    with np.errstate(invalid="ignore"):  # two errors of zero tell nothing of the judge
+        ratio = np.asarray(se_labels, float) / np.asarray(se_value, float)
     return np.asarray(np.asarray(n_labels, float) * ratio**2)
 
 

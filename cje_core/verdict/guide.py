@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.informative import LEVEL
-from cje_core.data.arrays import count_prompts, unpack, unpack_logged
+from cje_core.data.arrays import count_prompts
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import collect, evaluate, ope_ok
 from cje_core.verdict.refusal import bounded
@@ -67,7 +68,7 @@ class Choice(NamedTuple):
 
 
 def recommend(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     overlap: xr.Dataset | None = None,
     transport: xr.Dataset | None = None,
@@ -109,14 +110,15 @@ def recommend(
         Over ``policy``: the fields of `Choice` and `Facts`, ``calibrator``, the paper's advice on it, and
         ``online_check``, why weighted logs need one (`online_check`), else empty.
     """
+    given = calibrated(data)
+    data, rows = given.data, given.rows
     names = [str(name) for name in data["policy"].values]
     metrics = collect(names, overlap=overlap, transport=transport)
     ope = ope_ok(evaluate(metrics, gates=thresholds))
-    rows = unpack(data)
     n_teaching = count_clusters(rows, rows.teaches)
     usable = np.zeros(len(names), dtype=int)
     if {"logp_target", "logp_logger", "logged_judge"} <= set(data):
-        usable = unpack_logged(data).usable.sum(axis=1)
+        usable = given.logged.usable.sum(axis=1)
     found: dict[str, list[object]] = {}
     for p, name in enumerate(names):
         code = rows.policies.index(name)

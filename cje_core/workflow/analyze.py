@@ -19,9 +19,8 @@ from typing import Any, Unpack
 import xarray as xr
 
 from cje_core import estimators
-from cje_core.calibration.calibrated import Calibrated, Calibration
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.label_balance import label_balance
-from cje_core.data.arrays import unpacked_once
 from cje_core.inference.contrasts import contrasts
 from cje_core.offpolicy.log_likelihoods import clones
 from cje_core.streams import generator
@@ -132,22 +131,21 @@ def conclude(ready: Ready, found: dict[str, xr.Dataset] | None = None, *, start:
     ``start`` is when the work began, by `time.perf_counter`.
     """
     given, asked = ready.given, ready.asked
-    with unpacked_once(given.data, checked=True):
-        found = dict(ready.joined(estimates(given, asked)) if found is None else found)
-        believed = None
-        if asked.bayes is not None:
-            believed = posterior(given, engine=asked.bayes, margin=asked.margin, seed=asked.seed)
-            found |= believed.estimates
-        primary = primary_of(found, asked.names)
+    found = dict(ready.joined(estimates(given, asked)) if found is None else found)
+    believed = None
+    if asked.bayes is not None:
+        believed = posterior(given, engine=asked.bayes, margin=asked.margin, seed=asked.seed)
+        found |= believed.estimates
+    primary = primary_of(found, asked.names)
 
-        def at_level(names: Sequence[str], ci_prob: float) -> Mapping[str, xr.Dataset]:
-            return ready.joined(estimates(given, asked._replace(names=list(names)), ci_prob=ci_prob))
+    def at_level(names: Sequence[str], ci_prob: float) -> Mapping[str, xr.Dataset]:
+        return ready.joined(estimates(given, asked._replace(names=list(names)), ci_prob=ci_prob))
 
-        audited = audits(given, asked.margin, believed)
-        passed = evaluate_gates(found, primary, audited, asked.target_mde)
-        verdict = levels_of(given, found, primary, audited, passed.evaluated, believed)
-        order, labels = support(given, found, primary, verdict.levels, asked, at_level)
-        whole = _analysis(ready, found, primary, audited, passed, verdict, order, labels, start)
+    audited = audits(given, asked.margin, believed)
+    passed = evaluate_gates(found, primary, audited, asked.target_mde)
+    verdict = levels_of(given, found, primary, audited, passed.evaluated, believed)
+    order, labels = support(given, found, primary, verdict.levels, asked, at_level)
+    whole = _analysis(ready, found, primary, audited, passed, verdict, order, labels, start)
     return whole if not asked.groups else _with_cohorts(whole, asked, start)
 
 
@@ -182,12 +180,12 @@ def _analysis(
         levels=verdict.levels,
         value=value,
         verdicts=audited.verdicts,
-        balance=label_balance(given.data),
+        balance=label_balance(given),
         agreement=audited.agreement,
         bounds=verdict.bounds,
         order=order,
         next_labels=labels,
-        guide=advice(given.data, found, audited, verdict.levels, value, passed.table),
+        guide=advice(given, found, audited, verdict.levels, value, passed.table),
         contrasts=contrasts(value) if jointly else None,
         if_biased=sensitivity.levels(
             value, asked.margin, borrowed=lent, oracle_range=(float(low), float(high))
@@ -195,7 +193,7 @@ def _analysis(
         tipping=sensitivity.tipping_points(value, borrowed=lent) if jointly else None,
         posterior=verdict.posterior,
         ranks=ranks(value, generator(asked.seed, "analyze", "ranks")),
-        log_ratios=None if audited.overlap is None else clones(given.data, audited.policies),
+        log_ratios=None if audited.overlap is None else clones(given, audited.policies),
         ratio_calibration=audited.ratios,
         seed=asked.seed,
         seconds=time.perf_counter() - start,
@@ -220,7 +218,8 @@ def _with_cohorts(whole: Analysis, asked: Asked, start: float) -> Analysis:
 def estimates(given: Calibrated, asked: Asked, **more: Any) -> dict[str, xr.Dataset]:
     """Estimates by the chosen estimators, each with those of the options that it has; `more` are options too."""
     options = {"borrowed": asked.borrowed, "margin": asked.margin, **more}
-    upright = turned(given.data) if given.calibration.direction == "decreasing" else given.data
+    decreasing = given.calibration.direction == "decreasing"
+    upright = calibrated(turned(given.data)) if decreasing else given
     found = {}
     for name in asked.names:
         if asked.bayes is not None and name in BAYESIAN:

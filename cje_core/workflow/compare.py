@@ -1,6 +1,5 @@
 """Several estimators on the same data, or estimates that are there already, side by side in one Dataset."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 
 import xarray as xr
@@ -65,8 +64,7 @@ def compare(
         if missing := sorted(set(module.NEEDS) - set(given.data)):
             left_out.append(f"{name}: the data have no {', '.join(missing)}")
             continue
-        data = given if "calibration" in inspect.signature(module.estimate).parameters else given.data
-        estimate = module.estimate(data, ci_prob=ci_prob, rng=generator(seed, "compare", name))
+        estimate = module.estimate(given, ci_prob=ci_prob, rng=generator(seed, "compare", name))
         status = [Status(int(code)) for code in estimate["status"].values]
         if all(one.failed for one in status):
             left_out.append(f"{name}: {status[0].message}")

@@ -166,7 +166,7 @@ def assumed(
 
 
 def advice(
-    data: xr.Dataset,
+    given: Calibrated,
     found: Mapping[str, xr.Dataset],
     audited: Audits,
     levels: xr.Dataset,
@@ -176,7 +176,7 @@ def advice(
     """Which estimator to use for each policy, and what to do next."""
     direct = next(iter(estimators.roles()))
     return guide.recommend(
-        data,
+        given,
         overlap=audited.overlap,
         transport=audited.judged,
         calibration_share=_calibration_share(value, found),

@@ -1,22 +1,27 @@
 """The posterior side of ``cje-lab analyze --bayes``: values, shifts, and what they say about decisions.
 
-Both Bayesian estimators start from one random stream, so a replicate of one and of the other share the calibrator
-and the weights of the prompts, and draws of a corrected policy can stand beside those of another. A policy's reported
-value is its one-step posterior where it has labels of its own, its probe-corrected posterior where it has probes
-only, and else the one-step posterior by the labels of the calibration policies, which assumes transport.
+Both Bayesian estimators take one posterior of the calibrator, which is drawn once, and the random numbers that follow
+it, so a replicate of one and of the other share the calibrator and the weights of the prompts, and draws of a corrected
+policy can stand beside those of another. A policy's reported value is its one-step posterior where it has labels of its
+own, its probe-corrected posterior where it has probes only, and else the one-step posterior by the labels of the
+calibration policies, which assumes transport.
 """
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from cje_core import estimators
 from cje_core.bayes.decisions import decide
-from cje_core.calibration.calibrated import Calibrated
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.streams import generator
+
+if TYPE_CHECKING:
+    from cje_core.families.posterior import CalibratorPosterior
 
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"
 BAYESIAN = (VALUE, SHIFT)
@@ -32,6 +37,7 @@ class Posterior(NamedTuple):
     estimates: Mapping[str, xr.Dataset]  # by estimator, in the order of `BAYESIAN`
     reported: xr.Dataset  # the value of each policy that a decision is about, with joint draws
     decision: xr.Dataset  # over policy, see `posterior`
+    calibrator: "CalibratorPosterior | None"  # behind both estimates; None where too few labels fit it
 
 
 def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed: int) -> Posterior:
@@ -57,11 +63,24 @@ def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed
         VALUE: {},
         SHIFT: {"margin": margin},
     }
+    from cje_core.bayes.prior import Prior  # kernels, which an analysis without --bayes never loads
+    from cje_core.families.posterior import calibrate, prepare
+
+    given, rng = calibrated(data), generator(seed, "analyze", "posterior")
+    setting, calibrator = prepare(given), None
+    if not setting.fitted.status.failed:
+        calibrator = calibrate(setting, engine=engine, n_draws=N_DRAWS, prior=Prior(), rng=rng)
     found = {}
     for name in BAYESIAN:
-        rng = generator(seed, "analyze", "posterior")
         fit = estimators.load(name).estimate
-        found[name] = fit(data, rng=rng, engine=engine, n_draws=N_DRAWS, **options[name])
+        found[name] = fit(
+            given,
+            rng=copy.deepcopy(rng),  # each weighs the prompts by the numbers that follow the calibrator's
+            engine=engine,
+            n_draws=N_DRAWS,
+            calibrator=calibrator,
+            **options[name],
+        )
     draws = {name: _draws(found[name]) for name in BAYESIAN}
     own = found[VALUE]["route"] == "corrected"
     audited = ~own & draws[SHIFT].notnull().all("replicate")
@@ -76,7 +95,7 @@ def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed
         )
         .drop_vars("method", errors="ignore")
     )
-    return Posterior(engine, found, reported, decision)
+    return Posterior(engine, found, reported, decision, calibrator)
 
 
 def without(believed: Posterior, refused: Sequence[str]) -> Posterior:
@@ -116,6 +135,7 @@ def to_tree(found: Posterior, given: Calibrated, seed: int) -> xr.DataTree:
         engine=found.engine,
         n_draws=N_DRAWS // N_CHAINS,
         with_shifts=True,
+        trace=found.calibrator and found.calibrator.trace,
         rng=generator(seed, "analyze", "posterior"),
     )
     groups = {name: node.to_dataset(inherit=False) for name, node in tree.children.items()}

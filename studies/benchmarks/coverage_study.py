@@ -1,15 +1,17 @@
 """Throughput of a simulation study: replicates of `studies.interval_coverage`, a replicate being one of each cell.
 
-Each simulates its data and runs every method of the study, with the bootstrap of the quick profile and without it.
-Limit: one uniform number from NumPy's generator for each score and each label that a replicate simulates.
+Each simulates its data, other ones in every call, and runs every method of the study, with the bootstrap of the quick
+profile and without it. Limit: one uniform number from NumPy's generator for each score and each label that a
+replicate simulates.
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
 
 from studies.engine.benchmark import Benchmark, Case, Contender
-from studies.engine.stopwatch import Call
+from studies.engine.stopwatch import Call, Fresh
 
 BOOTSTRAP = "direct_bootstrap"
 
@@ -20,7 +22,7 @@ def _cells(profile: str) -> list[Any]:
     return list(load("interval_coverage").at(profile).cells())
 
 
-def engine(profile: str, replicates: int, bootstrap: bool) -> Call:
+def engine(profile: str, replicates: int, bootstrap: bool) -> Fresh:
     """`studies.engine.running.workers.compute_block` of each cell."""
     from dataclasses import replace
 
@@ -32,14 +34,18 @@ def engine(profile: str, replicates: int, bootstrap: bool) -> Call:
     if not bootstrap:
         methods = {name: method for name, method in study.methods.items() if name != BOOTSTRAP}
         study = replace(study, methods=methods, profiles=dict.fromkeys(study.profiles, Profile(replicates)))
-    blocks = [Block(study.name, 1, cell, 0, replicates) for cell in study.cells()]
+    starts = itertools.count(0, replicates)
 
-    def call() -> None:
+    def blocks() -> list[Block]:
+        start = next(starts)
+        return [Block(study.name, 1, cell, start, start + replicates) for cell in study.cells()]
+
+    def compute(drawn: list[Block]) -> None:
         with one_thread():
-            for block in blocks:
+            for block in drawn:
                 compute_block(study, block)
 
-    return call
+    return Fresh(blocks, compute)
 
 
 def limit(profile: str, replicates: int, bootstrap: bool) -> Call:

@@ -1,14 +1,17 @@
 """One mean from judge scores, 5% of them labelled: value and interval, data in memory.
 
-cje-lab's `direct` reads evaluation data that hold prompts, folds and checks; the peers take two arrays. Scores lie on a
-grid of .01 unless the case says that they are continuous. Limit: one copy of scores and labels, 16 bytes a row; of a
-bootstrap, one integer drawn for each label and each grid point in each resample.
+cje-lab's `direct` reads evaluation data that hold prompts, folds and checks, of which it keeps the order of the last
+prompts seen and the folds of their names: every call gets new data with new names. The peers take two arrays. Scores
+lie on a grid of .01 unless the case says that they are continuous. Limit: one copy of scores and labels, 16 bytes a
+row; of a bootstrap, one integer drawn for each label and each grid point in each resample.
 """
+
+import itertools
 
 import numpy as np
 
 from studies.engine.benchmark import Benchmark, Case, Contender
-from studies.engine.stopwatch import Call
+from studies.engine.stopwatch import Call, Fresh
 
 LABELLED = 0.05
 LIMIT_OF_CJE_EVAL = 100_000
@@ -29,15 +32,19 @@ def sample(n: int, step: float | None) -> tuple[np.ndarray, np.ndarray]:
     return score, label
 
 
-def direct(n: int, step: float | None, resamples: int) -> Call:
+def direct(n: int, step: float | None, resamples: int) -> Fresh:
     """`cje_core.estimators.direct`."""
     from cje_core.data import from_arrays
     from cje_core.estimators import direct
 
-    score, label = sample(n, step)
-    data = from_arrays(score[None], policies=["base"], oracle=label[None])
+    (score, label), laps = sample(n, step), itertools.count()
     inference = direct.Bootstrap(n=resamples) if resamples else "influence"
-    return lambda: direct.estimate(data, rng=1, inference=inference)
+
+    def data() -> object:
+        names = np.char.add(f"{next(laps)}-", np.arange(n).astype(str))
+        return from_arrays(score[None], policies=["base"], oracle=label[None], prompts=names)
+
+    return Fresh(data, lambda new: direct.estimate(new, rng=1, inference=inference))
 
 
 def ppi(n: int, step: float | None, resamples: int) -> Call:

@@ -10,23 +10,30 @@ import itertools
 import numpy as np
 
 from studies.engine.benchmark import Benchmark, Case, Contender
-from studies.engine.stopwatch import Call
+from studies.engine.stopwatch import Call, Fresh
 
 SIZES, SHARES, SEEDS = (500, 1000, 2000, 3000, 5000), (0.05, 0.1, 0.25, 0.5, 1.0), 50
 N_ESTIMATORS = 13
 
 
-def thirteen(sizes: list[int], shares: list[float]) -> Call:
+def thirteen(sizes: list[int], shares: list[float]) -> Fresh:
     """The rows of `cje_core.workflow.paper.PAPER`."""
     from cje_core.workflow.paper import PAPER, paper_estimator
     from cje_sim import simulate
 
-    cells = [
-        simulate("arena_like", n=n, oracle_fraction=share, label_design="base", rng=1)
-        for n, share in itertools.product(sizes, shares)
-    ]
-    chosen = [paper_estimator(name) for name in PAPER]
-    return lambda: [module.estimate(data, **options) for data in cells for module, options in chosen]
+    chosen, seeds = [paper_estimator(name) for name in PAPER], itertools.count(1)
+
+    def cells() -> list[object]:
+        seed = next(seeds)
+        return [
+            simulate("arena_like", n=n, oracle_fraction=share, label_design="base", rng=seed)
+            for n, share in itertools.product(sizes, shares)
+        ]
+
+    return Fresh(
+        cells,
+        lambda drawn: [module.estimate(data, **options) for data in drawn for module, options in chosen],
+    )
 
 
 def limit(sizes: list[int], shares: list[float]) -> Call:

@@ -1,6 +1,7 @@
-"""Start-up: a new process that imports an estimator, prints the help, or analyses two policies of 200 prompts.
+"""Start-up: a new process that imports an estimator, makes a first estimate, prints the help, or analyses two policies.
 
-CPU seconds and memory are those of the process that was started. Limit: an interpreter that does nothing.
+The first estimate is of one policy with 200 prompts, 50 of them labelled; the analysis is of two of them, in files. CPU
+seconds and memory are those of the process that was started. Limit: an interpreter that does nothing.
 """
 
 import json
@@ -11,14 +12,25 @@ from pathlib import Path
 from studies.engine.benchmark import Benchmark, Case, Contender
 from studies.engine.stopwatch import Call, scratch
 
+# the package itself is lazy: what a script imports to estimate anything
+IMPORT = "from cje_core.estimators import direct"
+ARRAYS = (
+    "import numpy as np; score = np.arange(200) % 21 / 20; "
+    "label = np.where(np.arange(200) % 4, np.nan, score**2); "
+)
 OURS = {
-    # the package itself is lazy: what a script imports to estimate anything
-    "import": ["-c", "from cje_core.estimators import direct"],
+    "import": ["-c", IMPORT],
+    "estimate": [
+        "-c",
+        f"{IMPORT}; from cje_core.data import from_arrays; {ARRAYS}"
+        "direct.estimate(from_arrays(score[None], policies=['base'], oracle=label[None]))",
+    ],
     "help": ["-m", "studies", "--help"],
     "analyze": ["-m", "studies", "analyze"],
 }
 CJE_EVAL = {
     "import": ["-c", "import cje"],
+    "estimate": ["-c", f"{ARRAYS}from cje import calibrated_mean_ci; calibrated_mean_ci(score, label)"],
     "help": ["-m", "cje", "--help"],
     "analyze": ["-m", "cje", "analyze"],
 }
@@ -62,7 +74,7 @@ def limit(what: str) -> Call:
 
 def cases(profile: str) -> list[Case]:
     """What a user waits for before anything happens, and the least analysis."""
-    chosen = ("import", "help") if profile == "smoke" else tuple(OURS)
+    chosen = ("import", "estimate") if profile == "smoke" else tuple(OURS)
     return [Case(what, {"what": what}) for what in chosen]
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from studies.claims.jackknife import PAPER_MEAN, PAPER_SD
-from studies.claims.tables import figures, tables_of
+from studies.claims.tables import explained, figures, tables_of
 from studies.engine.published import COVERAGE, DESIGN, ERRORS, RUNS, Cell, agree, distance
 from studies.ledger.claim import Claim, Evidence, Trial
 
@@ -69,12 +69,13 @@ def of_cells(method: str, name: str) -> Callable[[Trial], Evidence]:
             measured=f"coverage {100 * min(c[1] for c in cells):.1f}% to {100 * max(c[1] for c in cells):.1f}%, "
             f"{worst:+.1f} standard errors off at worst",
             expected=f"each of {len(cells)} shared cells as printed, within {ERRORS:g} standard errors",
-            text="The paper's conditions: Arena prompts, three policies that borrow the base policy's calibrator, "
-            f"{RUNS} runs of a cell (50 seeds, 3 policies on the same prompts and labels). Our world: world smooth of "
-            f"study {STUDY}. From {where}: {'; '.join(said)}. A standard error is ours and that of {RUNS} runs over "
-            f"a design effect of {DESIGN[1]:g}; with {DESIGN[0]:g}, a row agrees only where it does so too. The table "
-            f"has {len(printed) - len(cells)} cells besides. The second method is `jackknife-level`, which has both "
-            "forms of the jackknife: the reference library `cje-eval` divided its sum by K before release 0.3.0.",
+            text=explained(
+                STUDY,
+                where,
+                f"{'; '.join(said)}. A standard error is ours and that of {RUNS} runs over a design effect of "
+                f"{DESIGN[1]:g}; with {DESIGN[0]:g}, a row agrees only where it does so too. The table has "
+                f"{len(printed) - len(cells)} cells besides.",
+            ),
             needs=f"the design effect of the paper's runs, taken as {DESIGN[0]:g} to {DESIGN[1]:g}, on which it depends"
             if holds is None
             else "",
@@ -106,12 +107,15 @@ def decide_diagnostics(trial: Trial) -> Evidence:
         measured=f"SD(Z) {sd[0]:g} ({sd[1]:g}), mean {mean[0]:+g} ({mean[1]:g})",
         expected=f"SD(Z) {PAPER_SD:g}, mean {PAPER_MEAN:+g}, within {ERRORS:g} standard errors",
         mcse=sd[1],
-        text=f"From {where}: Z = (estimate - truth) / SE of the jackknife at 5% of labels has an SD of {sd[0]:g} "
-        f"({sd[1]:g}) and a mean of {mean[0]:+g} ({mean[1]:g}), {off[1]:+.1f} and {off[0]:+.1f} standard errors from "
-        f"the printed {PAPER_SD:g} and {PAPER_MEAN:+g}; the table's own errors are those of {ROW_RUNS} runs over "
-        f"a design effect of {DESIGN[1]:g}. The reference library `cje-eval` divided the jackknife's sum by K before "
-        "release 0.3.0: Z is then sqrt(5) times as wide, an SD of "
-        f"{sd[0] * math.sqrt(5):.2f} where calibration is all of the variance.",
+        text=explained(
+            STUDY,
+            where,
+            f"Z = (estimate - truth) / SE of the jackknife at 5% of labels has an SD of {sd[0]:g} ({sd[1]:g}) and "
+            f"a mean of {mean[0]:+g} ({mean[1]:g}), {off[1]:+.1f} and {off[0]:+.1f} standard errors from the printed "
+            f"{PAPER_SD:g} and {PAPER_MEAN:+g}; the table's own errors are those of {ROW_RUNS} runs over a design "
+            f"effect of {DESIGN[1]:g}. With the sum divided by K, Z is sqrt(5) times as wide, an SD of "
+            f"{sd[0] * math.sqrt(5):.2f} where calibration is all of the variance.",
+        ),
     )
 
 

@@ -33,6 +33,12 @@ def bench(
             metavar="FILE", help="File that --json made of an earlier version: its times stand beside."
         ),
     ] = None,
+    update: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File that --json made: the benchmarks run now replace theirs in it."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Time cje-lab beside its peers, in turns, and beside what no implementation could do without.
@@ -41,14 +47,17 @@ def bench(
     """
     from studies import benchmarks
     from studies.engine.benchmark import run_all
-    from studies.report.benchmarks import earlier, read, render
+    from studies.report.benchmarks import earlier, read, render, updated
 
     beside = None if before is None else earlier(read(before))
+    rest = None if update is None else read(update)
     if page is not None:
         found = read(page)
     else:
         chosen = {one: benchmarks.load(one) for one in dict.fromkeys(name or benchmarks.available())}
         found = run_all(chosen, profile, peers=peers, track=lambda one: progress.blocks(one, "steps"))
+    if rest is not None:
+        found = updated(rest, found)
     if beside is not None:
         found["before"] = beside
     typer.echo(json.dumps(found, indent=1) if as_json else render(found).rstrip())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from studies.engine.running.interpreters import home
-from studies.engine.stopwatch import Call, ContenderError, Elsewhere, Stopwatch
+from studies.engine.stopwatch import Call, ContenderError, Elsewhere, Fresh, Stopwatch
 
 SCHEMA = "cje-lab-bench/1"
 ENOUGH = 30.0  # CPU seconds: a contender that has used more in a case takes part in no further round of it
@@ -44,7 +44,8 @@ class Contender:
     name : str
         As it is printed.
     prepare : function
-        A public function of the benchmark's file. Takes a case's options, makes the data, and returns what is timed.
+        A public function of the benchmark's file. Takes a case's options, makes the data, and returns what is timed;
+        `Fresh` where the code keeps anything of data that it has seen.
     role : {"ours", "peer", "limit"}
         ``limit``: what no implementation could do without, such as reading the bytes or drawing the numbers once.
     package : str, optional
@@ -52,7 +53,7 @@ class Contender:
     """
 
     name: str
-    prepare: Callable[..., Call]
+    prepare: Callable[..., Call | Fresh]
     role: str = "ours"
     package: str = ""
 
@@ -67,7 +68,7 @@ class Case:
     options : mapping
         What every contender's ``prepare`` takes; JSON values.
     amount : float
-        Units of work in one call.
+        Units of work in one call, of contenders that do not count them.
     left_out : mapping
         Why a contender (by name) does not take part.
     whole : (float, str), optional
@@ -147,8 +148,8 @@ def run_all(
     dict
         ``schema, profile``, the ``machine`` with versions, commit and load before and after, and ``benchmarks`` by
         name: ``cases`` with a row for each contender, and ``notes`` on what was skipped. Seconds are CPU seconds of a
-        call, ``rate`` units of work in one, ``multiple`` that of a lap to the first contender's in the same round;
-        medians, lowest and highest over rounds.
+        call, ``amount`` units of work in one and ``rate`` those in a second, ``multiple`` that of a lap to the first
+        contender's in the same round; medians, lowest and highest over rounds.
     """
     from studies.engine.manifest import provenance
     from studies.engine.study import StudyError
@@ -238,6 +239,7 @@ def _row(
     """What a contender's laps say; a multiple is of the first contender's lap of the same round."""
     seconds = [lap["seconds"] for lap in laps]
     last, known = laps[-1], size.apart  # memory of a process that all contenders share is nobody's
+    amount = statistics.median(lap["amount"] for lap in laps) or case.amount
     return {
         "name": entry.contender.name,
         "role": entry.contender.role,
@@ -246,7 +248,8 @@ def _row(
         "calls": last["calls"],
         "seconds": _spread(seconds),
         "multiple": _spread([mine / other for mine, other in zip(seconds, reference, strict=False)]),
-        "rate": case.amount / statistics.median(seconds),
+        "amount": amount,
+        "rate": amount / statistics.median(seconds),
         "first_seconds": last["first"],
         "peak_mb": last["peak_mb"] if known else None,
         "added_mb": last["peak_mb"] - last["before_mb"] if known else None,

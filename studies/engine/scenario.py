@@ -1,4 +1,4 @@
-"""The usual study: estimators on data of one scenario, many replicates at once where there is a compiled form."""
+"""The usual study: estimators on data of one scenario, many replicates at once where a block can hold them."""
 
 import contextlib
 import inspect
@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from cje_core import estimators
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.data.arrays import unpack, unpacked_once
 from cje_core.data.block import Block
 from cje_core.data.errors import DataError
 from cje_core.families.many import data_sets, estimate_each
@@ -100,14 +99,11 @@ def replicates_of_scenario(
             rest.append((m, name))
     for r, s in enumerate(streams if rest else ()):
         data = simulate(**setting.arguments, rng=s("data"))
-        with unpacked_once(data):
-            unpack(
-                data
-            )  # so that no method's time is that of laying out the data, nor that of the fit all share
-            shared = _fitted(study, [name for _, name in rest], data)
-            for m, name in rest:
-                on_data = partial(_on_data, study, name, shared, setting.policies, s, pairs)
-                keep(slice(r, r + 1), m, name, on_data)
+        # so that no method's time is that of laying out the data, nor that of the fit all share
+        shared = _fitted(study, [name for _, name in rest], data)
+        for m, name in rest:
+            on_data = partial(_on_data, study, name, shared, setting.policies, s, pairs)
+            keep(slice(r, r + 1), m, name, on_data)
     return [
         Outcome(
             estimate=numbers[0][r],
@@ -158,6 +154,7 @@ def _on_block(
 def _fitted(study: Study, names: Collection[str], data: "xr.Dataset") -> Calibrated:
     """The data with the usual calibrator, fitted once where a method takes it; one that fails to, says so itself."""
     shared = calibrated(data)
+    _ = shared.rows
     if any(_shares(study, name) for name in names):
         with contextlib.suppress(DataError):
             _ = shared.slice
@@ -189,8 +186,10 @@ def _on_data(
 def _estimated(study: Study, name: str, data: Calibrated, streams: Streams) -> "xr.Dataset":
     method = study.methods[name]
     estimate = _estimator(method, name).estimate
-    given = data if _shares(study, name) else data.data
-    found: xr.Dataset = estimate(given, ci_prob=study.ci_prob, rng=streams(name), **method.options)
+    theirs = callable(method.estimator) or "calibration" in method.options  # a dataset, or a fit of its own
+    found: xr.Dataset = estimate(
+        data.data if theirs else data, ci_prob=study.ci_prob, rng=streams(name), **method.options
+    )
     return found
 
 
@@ -289,11 +288,9 @@ def replicate_with_facts(
         if complete and mine:
             everything = {**setting.arguments, "oracle_fraction": 1.0, "label_design": "own"}
             data = simulate(**everything, rng=streams("data"))
-        with unpacked_once(data):
-            unpack(data)  # as above
-            shared = _fitted(study, [name for _, name in mine], data)
-            for m, name in mine:
-                run(m, name, shared)
+        shared = _fitted(study, [name for _, name in mine], data)
+        for m, name in mine:
+            run(m, name, shared)
     return Outcome(
         estimate=numbers[0],
         truth=truth,

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 LONG = 5.0  # CPU seconds: a call of this length that found out how many make a lap is the first lap
 TIME_TO_END = 5.0  # seconds that a process has to end by itself
@@ -35,6 +35,14 @@ BOOT = (
 # One thread each: CPU seconds of idle threads that spin are nobody's work.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 Call = Callable[[], object]
+
+
+class Fresh(NamedTuple):
+    """Work on new data in every call, so that no cache of the last call's results can serve it."""
+
+    draw: Callable[[], Any]  # makes the data of a call; not timed
+    work: Callable[[Any], Any]  # what is timed
+    amount: Callable[[Any], float] | None = None  # units of work in its result; default: those of the case
 
 
 class ContenderError(RuntimeError):
@@ -74,9 +82,9 @@ def scratch() -> Path:
 class Stopwatch:
     """Laps of a call: one warm-up, then as many calls a lap as take `least` CPU seconds."""
 
-    def __init__(self, call: Call, least: float) -> None:
+    def __init__(self, call: Call | Fresh, least: float) -> None:
         self.call, self.calls, self.least = call, 1, least
-        self.before, self.first = memory()[0], 0.0
+        self.before, self.first, self.amount = memory()[0], 0.0, 0.0
         self._held: float | None = None
 
     def warm(self) -> None:
@@ -89,17 +97,31 @@ class Stopwatch:
             self.calls = math.ceil(self.calls * min(10, 1.2 * self.least / max(seconds, 1e-9)))
 
     def _timed(self) -> float:
+        if isinstance(self.call, Fresh):
+            return self._timed_fresh(*self.call)
         start = spent()
         for _ in range(self.calls):
             self.call()
         return spent() - start
 
+    def _timed_fresh(
+        self, draw: Callable[[], Any], work: Callable[[Any], Any], amount: Callable[[Any], float] | None
+    ) -> float:
+        total, self.amount = 0.0, 0.0
+        for _ in range(self.calls):
+            data = draw()
+            start = spent()
+            result = work(data)
+            total += spent() - start
+            self.amount += amount(result) / self.calls if amount else 0.0
+        return total
+
     def lap(self) -> dict[str, float]:
-        """CPU seconds of a call, and what is known of all calls so far."""
+        """CPU seconds of a call, the units of work in it (0 where it does not count them), and what all calls took."""
         total = self._timed() if self._held is None else self._held
         self._held = None
         told = {"first": self.first, "calls": self.calls, "before_mb": self.before, "peak_mb": memory()[1]}
-        return {"seconds": total / self.calls, "total": total, **told}
+        return {"seconds": total / self.calls, "total": total, "amount": self.amount, **told}
 
     def close(self) -> None:
         """Let go of what the call holds."""
@@ -198,7 +220,7 @@ class Elsewhere:
     """The same laps, timed by a process of another interpreter, or of this one."""
 
     def __init__(
-        self, python: str, prepare: Callable[..., Call], options: Mapping[str, Any], least: float
+        self, python: str, prepare: Callable[..., Call | Fresh], options: Mapping[str, Any], least: float
     ) -> None:
         words = [inspect.getfile(prepare), prepare.__name__, dict(options), least]
         self._companion = Companion(python, serve, words)

@@ -43,22 +43,34 @@ def earlier(found: Mapping[str, Any]) -> dict[str, Any]:
     return {"commit": found["machine"]["git_commit"], "seconds": seconds}
 
 
+def updated(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace benchmarks of an earlier run by those of a new one, each with the machine and load that it was run on.
+
+    Their comparison with a version before the earlier run goes: it was of other measurements.
+    """
+    if old["profile"] != new["profile"]:
+        raise DataError(
+            f"the earlier run is of the profile {old['profile']}, the new one of {new['profile']}"
+        )
+    again = {name: {**one, "machine": new["machine"]} for name, one in new["benchmarks"].items()}
+    found = {**old, "benchmarks": dict(sorted({**old["benchmarks"], **again}.items()))}
+    if "before" in old:
+        seconds = {name: one for name, one in old["before"]["seconds"].items() if name not in again}
+        found["before"] = {**old["before"], "seconds": seconds}
+    return found
+
+
 def render(found: Mapping[str, Any]) -> str:
     """The page, in Markdown; with the times of an earlier version where it has them (``before``)."""
-    built, versions = found["machine"], found["machine"]["versions"]
-    before, after = built["load"]
-    where = (
-        f"Commit {(built['git_commit'] or 'unknown')[:12]}, Python {versions['python']}, NumPy {versions['numpy']}, "
-        f"numba {versions['numba']}; {built['machine']['system']} {built['machine']['architecture']}, "
-        f"{built['machine']['cores']} cores, load {before:.2f} before and {after:.2f} after."
-    )
     parts = [
         "# Benchmarks",
         HOW_TO_READ.format(profile=found["profile"], enough=ENOUGH).strip(),
-        where,
+        _where(found["machine"]),
     ]
     for name, one in found["benchmarks"].items():
         parts += [f"## {one['title']} (`{name}`)", one["about"]]
+        if "machine" in one:
+            parts.append(f"Run apart from the others: {_where(one['machine'])}")
         if one["cases"]:
             parts.append(_table(one))
         if "before" in found:
@@ -67,6 +79,16 @@ def render(found: Mapping[str, Any]) -> str:
         if lines:
             parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _where(built: Mapping[str, Any]) -> str:
+    """Versions, machine, and the load before and after."""
+    versions, (before, after) = built["versions"], built["load"]
+    return (
+        f"Commit {(built['git_commit'] or 'unknown')[:12]}, Python {versions['python']}, NumPy {versions['numpy']}, "
+        f"numba {versions['numba']}; {built['machine']['system']} {built['machine']['architecture']}, "
+        f"{built['machine']['cores']} cores, load {before:.2f} before and {after:.2f} after."
+    )
 
 
 def _table(one: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from studies.engine.manifest import code_digests
 from studies.engine.running.directory import find
 from studies.engine.study import StudyError, available, load
 from studies.report.methods import methods_text
+from studies.report.needs import with_needs
 from studies.report.page import VERDICTS, Item, drawn, read, render
 from studies.report.tables import LONG_TABLE, fitting, markdown
 
@@ -86,7 +87,7 @@ def _document(item: Item, pictures: Mapping[str, tuple[str, bytes]]) -> dict[str
         "claims": list(item.study.claims),
         "findings": [
             {"verdict": VERDICTS[one.holds], "sentence": one.sentence, "rule": one.rule}
-            for one in item.findings
+            for one in with_needs(item.study, results, item.findings)
         ],
         "tables": tables,
         "figures": [

@@ -171,7 +171,9 @@ def test_a_sampler_that_did_not_converge_is_flagged_wherever_its_numbers_appear(
     from cje_core.inference.estimate import Status
 
     sound = _bayes.calibrate
-    monkeypatch.setattr(_bayes, "calibrate", lambda *a, **k: (sound(*a, **k)[0], Status.NOT_CONVERGED))
+    monkeypatch.setattr(
+        _bayes, "calibrate", lambda *a, **k: sound(*a, **k)._replace(status=Status.NOT_CONVERGED)
+    )
     table = world(200, labels=150)
     result = believed(table, probes=probes(table, "other", 60, 0.0))
     record = to_json(result)["policies"]["other"]

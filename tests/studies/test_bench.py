@@ -1,11 +1,15 @@
 """Benchmarks: each runs in a smoke size, slower is seen as slower, what is lacking is said, the page is its JSON's."""
 
 import ast
+import itertools
 import json
 import os
+import pickle
 import re
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,13 +23,14 @@ from studies import benchmarks
 from studies.cli import app as command_line
 from studies.cli import progress
 from studies.engine.benchmark import PROFILES, Benchmark, Case, Contender, run, run_all
-from studies.engine.stopwatch import ContenderError, Stopwatch
+from studies.engine.stopwatch import ContenderError, Fresh, Stopwatch
 from studies.report.benchmarks import read, render
 
 ROOT = Path(cje_core.__file__).parents[1]
 DOCS = ROOT / "docs" / "benchmarks"
 SPREAD = {"median", "low", "high"}
-ROW = {"name", "role", "version", "rounds", "calls", "seconds", "multiple", "rate", "first_seconds"} | {
+ROW = {"name", "role", "version", "rounds", "calls", "seconds", "multiple", "amount", "rate"} | {
+    "first_seconds",
     "peak_mb",
     "added_mb",
 }
@@ -85,7 +90,7 @@ def rows(told):
 
 
 def check_schema(told):
-    assert set(told) == {"title", "about", "unit", "per", "cases", "notes"}
+    assert set(told) - {"machine"} == {"title", "about", "unit", "per", "cases", "notes"}
     for case in told["cases"]:
         assert set(case) == {"case", "amount", "whole", "contenders"} and case["contenders"]
         for row in case["contenders"]:
@@ -93,7 +98,7 @@ def check_schema(told):
             assert row["rounds"] >= 1 and row["calls"] >= 1
             for spread in (row["seconds"], row["multiple"]):
                 assert set(spread) == SPREAD and 0 < spread["low"] <= spread["median"] <= spread["high"]
-            assert row["rate"] == pytest.approx(case["amount"] / row["seconds"]["median"])
+            assert row["rate"] == pytest.approx(row["amount"] / row["seconds"]["median"])
         assert set(case["contenders"][0]["multiple"].values()) == {1.0}
 
 
@@ -118,26 +123,75 @@ def test_every_benchmark_runs_in_its_smoke_size(name):
         assert {"ours", "limit"} <= {row["role"] for row in case["contenders"]}
 
 
+class UnreadError(Exception):
+    """Raised where a trace would be read."""
+
+
 @pytest.mark.parametrize("engine", ["nutpie", "pm.sample"])
 def test_no_lap_of_a_posterior_is_served_from_a_cache(monkeypatch, engine):
-    """`nuts.run` returns its last trace for the same model, data and seed: each lap has to sample again."""
-    sampled = []
+    """A cache planted in `nuts.run`, which ignores even the seed, serves the same data twice and no lap."""
+    contenders = {c.name: c for c in benchmarks.load("posterior").contenders}
+    fit, run, sampled, cached = contenders[engine].prepare(), nuts.run, [], {}
 
-    class Sampled(Exception):
-        """Raised where a trace would be read."""
+    def sample(*_, **options):
+        sampled.append(options)
+        return object()
 
     def unread(*_):
-        raise Sampled
+        raise UnreadError
 
-    monkeypatch.setattr(nuts, "_run", lambda *asked: sampled.append(asked) or object())
-    monkeypatch.setattr(nuts, "to_draws", unread)
-    monkeypatch.setattr(nuts, "diagnose", unread)
-    contenders = {c.name: c for c in benchmarks.load("posterior").contenders}
-    lap = contenders[engine].prepare()
-    for laps in (1, 2, 3):
-        with pytest.raises(Sampled):
-            lap()
-        assert len(sampled) == laps
+    def planted(model, options, *, rng):
+        content = (model.key, *(one.tobytes() for _, one in sorted(model.data.items())))
+        if content not in cached:
+            cached[content] = run(model, options, rng=rng)
+        return cached[content]
+
+    ready = SimpleNamespace(with_data=lambda **_: None)
+    for place, name, stub in (
+        (nuts, "compiled", lambda _: ready), (nuts, "from_nutpie", lambda raw, _: raw),
+        (nuts.nutpie, "sample", sample), (nuts.pm, "sample", sample), (nuts, "to_draws", unread),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, stub)
+
+    def samples_in_three(draw):
+        before = len(sampled)
+        for _ in range(3):
+            with pytest.raises(UnreadError):
+                fit.work(draw())
+        return len(sampled) - before
+
+    assert samples_in_three(fit.draw) == 3
+    monkeypatch.setattr(nuts, "run", planted)
+    assert samples_in_three(fit.draw) == 3
+    data = fit.draw()
+    assert samples_in_three(lambda: data) == 1
+
+
+def test_new_data_are_drawn_for_every_call_and_their_drawing_is_not_timed():
+    drawn, worked = itertools.count(), []
+
+    def draw():
+        busy = time.process_time() + 0.02
+        while time.process_time() < busy:
+            pass
+        return next(drawn)
+
+    watch = Stopwatch(Fresh(draw, lambda data: worked.append(data) or data, amount=float), least=0.0)
+    watch.warm()
+    watch.calls = 3
+    lap = watch.lap()
+    assert worked == [0, 1, 2, 3]
+    assert lap["amount"] == pytest.approx(2.0)  # mean of 1, 2 and 3
+    assert lap["total"] < 0.02 < 3 * 0.02  # of .06 seconds that the drawing took
+
+
+@pytest.mark.parametrize("name", ["coverage_study", "one_mean", "paper_grid", "posterior"])
+def test_calls_of_our_contender_get_other_data(name):
+    """Data that an earlier call had could be served from what the code keeps of it."""
+    benchmark = benchmarks.load(name)
+    draw = benchmark.contenders[0].prepare(**benchmark.cases("smoke")[0].options).draw
+    contents = [pickle.dumps(draw()) for _ in range(3)]
+    assert len(set(contents)) == 3
 
 
 @pytest.mark.slow
@@ -146,13 +200,17 @@ def test_the_three_samplers_fit_one_posterior(monkeypatch):
     monkeypatch.setattr(posterior, "MIN_RUN", 2000)
     benchmark = benchmarks.load("posterior")
     assert [c.name for c in benchmark.contenders] == ["Gibbs", "nutpie", "pm.sample", "limit"]
-    values = [contender.prepare()()["estimate"].values for contender in benchmark.contenders[:3]]
+    fits = [contender.prepare() for contender in benchmark.contenders[:3]]
+    estimates = [fit.work(fit.draw()) for fit in fits]
+    values = [one["estimate"].values for one in estimates]
     answered = np.isfinite(values[0])  # one policy's scores lie where no label does
     assert answered.sum() == 3
-    for other in values[
-        1:
-    ]:  # sd .023 over 1,000 draws: five errors of a difference are .005, of correlated ones more
+    for other in values[1:]:
+        # sd .023 over 1,000 draws: five errors of a difference are .005, of correlated ones more
         np.testing.assert_allclose(other[answered], values[0][answered], atol=0.01)
+    # no draw can count for more than the super-efficiency of alternating chains, far below twice
+    for fit, one in zip(fits, estimates, strict=True):
+        assert 100 < fit.amount(one) < 2000
 
 
 @pytest.mark.slow
@@ -275,6 +333,23 @@ def test_an_earlier_version_stands_beside(cli, tmp_path):
     assert line.endswith(", 0.25 of it")
     code, out, _ = cli(*beside, "--json")
     assert code == 0 and render(json.loads(out)) == page
+
+
+def test_a_benchmark_that_is_run_again_replaces_its_rows_and_says_its_load(cli, tmp_path):
+    old = json.loads(DOCS.with_suffix(".json").read_text(encoding="utf-8")) | {"profile": "smoke"}
+    (tmp_path / "old.json").write_text(json.dumps(old), encoding="utf-8")
+    words = ("bench", "simulator", "--profile", "smoke", "--update", tmp_path / "old.json", "--json")
+    code, out, err = cli(*words)
+    new = json.loads(out)
+    assert (code, err) == (0, "") and list(new["benchmarks"]) == list(old["benchmarks"])
+    assert {name for name, one in new["benchmarks"].items() if one != old["benchmarks"][name]} == {
+        "simulator"
+    }
+    before, after = new["benchmarks"]["simulator"]["machine"]["load"]
+    assert f"load {before:.2f} before and {after:.2f} after" in render(new).split("(`simulator`)")[1]
+    assert "simulator" not in new["before"]["seconds"] and "reading" in new["before"]["seconds"]
+    code, _, err = cli("bench", "simulator", "--profile", "smoke", "--update", DOCS.with_suffix(".json"))
+    assert code == 2 and "the earlier run is of the profile small, the new one of smoke" in err
 
 
 def test_the_page_of_the_project_is_a_render_of_its_json():

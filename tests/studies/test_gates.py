@@ -206,7 +206,7 @@ def test_few_runs_decide_nothing(ds):
 @pytest.mark.slow
 def test_the_claim_reads_the_sentences_as_they_are(ds, monkeypatch):
     said = [(f.holds, f.sentence, f.rule) for f in STUDY.findings(ds)]
-    monkeypatch.setattr(tables, "of_page", lambda study: tables.Said(said, "here", "smoke", 6))
+    monkeypatch.setattr(tables, "of_page", lambda study: tables.Said(said, "here"))
     (claim,) = [one for one in tables.CLAIMS if one.study == STUDY.name]
     assert claim.decide(Trial(claim.name)).text.count(" tell when ") == len(tables.OF_TABLE)
 

@@ -9,13 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import toy_study
+import xarray as xr
 from matplotlib.figure import Figure
 
 from studies.engine import run
 from studies.engine.running import directory
+from studies.engine.sentences import below
 from studies.engine.study import Finding, StudyError
 from studies.report import page, tables
 from studies.report.methods import mechanism
+from studies.report.needs import with_needs
 
 TOY = toy_study.STUDY
 
@@ -228,3 +231,29 @@ def test_json_has_the_sentences(results, monkeypatch, capsys):
     assert end.value.code == 1  # a part is missing
     assert [one["verdict"] for one in said["findings"]["toy_study"]] == ["yes", "no", "open"]
     assert "the figures could not be made" in said["broken"][0]
+
+
+def test_an_open_sentence_names_the_replicates_that_its_rule_needs():
+    """Of numbers with mean .5 and variance 1 in 50 replicates, 3 standard errors reach 1 from 36 replicates on."""
+    x = np.tile([-0.5, 1.5], 25)
+    ds = xr.Dataset({"estimate": ("replicate", x)}, {"replicate": np.arange(50)})
+
+    def asked(limit):
+        def findings(part):
+            size = part.sizes["replicate"]
+            holds = below(part["estimate"].mean(), part["estimate"].std() / np.sqrt(size), limit)
+            return [Finding(f"Is it below {limit}? {size} of them.", "", holds)]
+
+        return replace(TOY, findings=findings)
+
+    for limit, words in (
+        (1.0, ""),  # 36 are enough: nothing is open
+        (0.8, " 50 to 100 replicates of a cell would decide this"),  # (3 / .3)^2 = 100
+        (0.75, " 100 to 200 replicates of a cell would decide this"),  # 144
+        (0.5, " More than 3,200 replicates of a cell would be needed to decide this"),  # the limit itself
+    ):
+        study = asked(limit)
+        (one,) = with_needs(study, ds, study.findings(ds))
+        assert one.sentence == f"Is it below {limit}? 50 of them." + (
+            f"{words}, if these numbers stay as they are." if words else ""
+        )

@@ -17,10 +17,13 @@ CELL = {"world": "weak", "n": 200, "oracle_fraction": 0.2, "label_design": "base
 
 
 def study():
-    """The study of coverage with one method that has no compiled form."""
+    """The study of coverage with a jackknife beside it."""
     coverage = load("interval_coverage")
     chosen = {name: coverage.methods[name] for name in ("raw_judge", "labels_only", "direct")}
-    methods = {**chosen, "jackknife": Method("without a compiled form", "direct", {"inference": "jackknife"})}
+    methods = {
+        **chosen,
+        "jackknife": Method("delete-one-fold jackknife", "direct", {"inference": "jackknife"}),
+    }
     profiles = {name: replace(profile, options={}, without=()) for name, profile in coverage.profiles.items()}
     return replace(coverage, methods=methods, profiles=profiles)
 

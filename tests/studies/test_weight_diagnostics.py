@@ -3,6 +3,7 @@
 import matplotlib as mpl
 import numpy as np
 import pytest
+import xarray as xr
 
 from cje_core.streams import Streams
 from cje_sim.scenarios import arena_like
@@ -64,7 +65,7 @@ def test_the_error_of_an_area():
 
 @pytest.mark.slow
 def test_sentences_tables_and_figure(ds):
-    stable, chance, gate = diagnostics.findings(ds)
+    _, stable, chance, gate = diagnostics.findings(ds)
     assert "stabilised" in stable.sentence and "(" in gate.sentence and chance.rule
     many = ds.isel(replicate=[0, 1, 2, 3] * 10).assign_coords(replicate=np.arange(40))
     planted = many.copy(deep=True)
@@ -73,11 +74,24 @@ def test_sentences_tables_and_figure(ds):
         pytest.fail("no failure in the smoke run: nothing to tell")
     for name in ("ttc", "ess_fraction_stabilised"):
         planted[name] = (1.0 - bad).transpose(*planted["ttc"].dims)  # knows everything
-    _, chance, gate = diagnostics.findings(planted)
+    *_, chance, gate = diagnostics.findings(planted)
     assert chance.holds is False and gate.holds is True and "100.0% (0.0) fail" in gate.sentence
     paper, areas, failures, _ = STUDY.table(ds).values()
-    assert len(paper) == 4 and len(areas) == len(diagnostics.DIAGNOSTICS) and len(failures) == 2
-    assert paper["TTC, %, paper"].notna().all()
+    assert len(paper) == 4 * len(areas) == 4 * len(diagnostics.DIAGNOSTICS) and len(failures) == 2
+    assert paper.set_index("diagnostic").loc["TTC, %", "printed"].notna().all()
     with mpl.rc_context(page.STYLE):
         (figure,) = STUDY.figure(ds).values()
     assert len(figure.axes) == 8
+
+
+@pytest.mark.slow
+def test_the_order_of_the_targets_is_that_of_the_printed_table(ds):
+    many = ds.isel(replicate=[0, 1, 2, 3] * 10).assign_coords(replicate=np.arange(40))
+    for name in diagnostics.PRINTED["clone"]:
+        printed = [diagnostics.PRINTED[p][name] for p in diagnostics.POLICIES]
+        jitter = 1 + 0.001 * np.sin(np.arange(many[name].size)).reshape(many[name].shape)
+        many[name] = many[name].copy(data=jitter) * xr.DataArray(printed, dims="policy")
+    assert diagnostics.findings(many)[0].holds is True
+    turned = many.assign(ttc=-many["ttc"])
+    order = diagnostics.findings(turned)[0]
+    assert order.holds is False and "TTC 0," in order.sentence and "tail index 6," in order.sentence

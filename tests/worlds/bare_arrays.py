@@ -110,9 +110,7 @@ def header(policies):
 
 def calibrated_rows(rows):
     """`Calibrated` data of rows, without a labelled data set behind them."""
-    out = calibrated(header(tuple(rows.policies)))
-    vars(out).update(rows=rows)
-    return out
+    return calibrated(header(tuple(rows.policies)), rows=rows)
 
 
 HEADER = xr.Dataset({"logged_judge": ((), 0.0)}, attrs={"oracle_range": (0.0, 1.0)})
@@ -122,7 +120,6 @@ def with_logs(found, policies):
     """`Calibrated` data of some policies, the first of which is the logger, of a world with logs."""
     found = found.only(policies)
     score, logp, by = found.score, found.logp_target, names_of(found.score.shape[1])[1]
-    out = calibrated(HEADER)
     logged = Logged(
         score[0, by, None],
         found.fields["oracle"][0, by],
@@ -130,8 +127,7 @@ def with_logs(found, policies):
         logp[0, by],
         np.ones(len(by)),
     )
-    vars(out).update(rows=rows_of(score, **found.fields), logged=logged)
-    return out
+    return calibrated(HEADER, rows=rows_of(score, **found.fields), logged=logged)
 
 
 def numbers(rows, results, *, behind=None, kind="auto", scale=(0.0, 1.0)):

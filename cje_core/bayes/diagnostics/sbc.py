@@ -26,8 +26,8 @@ AT = (0.3, 0.85, 1.0)
 QUANTITIES = (*(f"f({x:g})" for x in AT), "b - a", "sigma", "V")
 # Sweeps between the Gibbs draws that are ranked, of graded and of binary labels: ranks need independent draws. Over
 # data sets from the prior the mean autocorrelation of no quantity passes .01 (tested); at a third of the distance that
-# of b - a is .04 and .06, and .3 and .2 in some data sets.
-THIN, THIN_BINARY = 75, 40
+# of f(0.3) is .05 for graded labels, that of b - a .07 for binary ones.
+THIN, THIN_BINARY = 30, 40
 
 Sampler = Callable[[Levels, np.random.Generator], Draws]
 

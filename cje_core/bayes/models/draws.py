@@ -26,7 +26,7 @@ from cje_core.data.arrays import Rows
 def trace(
     rows: Rows, graded: Graded, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
 ) -> Any:
-    """Every chain of the run that `calibration`, or with covariates `two_stage`, takes its draws from."""
+    """Sample the calibration, with covariates where `graded` has columns; return the trace with every chain."""
     if graded.columns is None:
         return nuts.run(slice.calibration(graded.levels, prior), options, rng=rng)
     seen, columns = slice.labelled(rows, graded), graded.columns[rows.teaches]
@@ -62,8 +62,14 @@ def two_stage(
     """Draws of the calibration on Z = (S, X), as `cje_core.bayes.covariates.sample` makes them by Gibbs."""
     if graded.columns is None:
         raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
-    found = trace(rows, graded, options, prior=prior, rng=rng)
+    return draws_of(trace(rows, graded, options, prior=prior, rng=rng), graded, options)
+
+
+def draws_of(found: Any, graded: Graded, options: NutsOptions = NUTS) -> Draws:
+    """Return the draws that `trace` sampled, with the covariate effects where it has them."""
     draws = nuts.to_draws(found, graded.levels, options.n_draws)
+    if graded.columns is None:
+        return draws
     return draws._replace(beta=nuts.pooled(nuts.posterior(found), "beta")[: options.n_draws])
 
 

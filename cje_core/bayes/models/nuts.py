@@ -17,7 +17,16 @@ import xarray as xr
 
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.models.engines import arrow, az, by_numba, nutpie, pm, quiet, uncollected
+from cje_core.bayes.models.engines import (
+    arrow,
+    az,
+    brief_shape_errors,
+    by_numba,
+    nutpie,
+    pm,
+    quiet,
+    uncollected,
+)
 from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.models.watching import COMPILING, NUTPIE, SAMPLING, WARM_UP, is_watched, tell
 from cje_core.checks import Rng
@@ -32,7 +41,6 @@ ARVIZ_GROUPS = (
 MAX_COMPILED = 16  # models kept, a few megabytes each; the one not used for longest goes first
 
 _compiled: OrderedDict[Hashable, Any] = OrderedDict()
-_last: dict[Hashable, Any] = {}  # the last trace, by all that it depends on
 
 
 @dataclass(frozen=True)
@@ -57,26 +65,12 @@ DEFAULT = NutsOptions()
 
 
 def run(model: Specification, options: NutsOptions = DEFAULT, *, rng: Rng = None) -> Any:
-    """Trace of a model, an InferenceData or a DataTree; nutpie's compiled model is kept.
+    """Sample a model and return its trace, an InferenceData or a DataTree; nutpie's compiled model is kept.
 
-    An int as `rng` is NUTS' seed itself; a generator draws one. The last run is kept: whoever asks for the same model,
-    data, options and seed gets it again, as the two Bayesian estimators of an analysis do.
+    An int as `rng` is NUTS' seed itself; a generator draws one. Every call samples: whoever needs a trace twice passes
+    it on (`cje_core.families.posterior.CalibratorPosterior`).
     """
     seed = int(rng if isinstance(rng, int | np.integer) else np.random.default_rng(rng).integers(2**31))
-    asked = (
-        model.key,
-        options,
-        seed,
-        tuple((name, one.tobytes()) for name, one in sorted(model.data.items())),
-    )
-    if asked in _last:
-        return _last[asked]
-    _last.clear()
-    _last[asked] = found = _run(model, options, seed)
-    return found
-
-
-def _run(model: Specification, options: NutsOptions, seed: int) -> Any:
     shared: dict[str, Any] = {
         "draws": -(-options.n_draws // options.chains),
         "tune": options.tune,
@@ -101,7 +95,7 @@ def _run(model: Specification, options: NutsOptions, seed: int) -> Any:
             WARM_UP if draw.tuning else SAMPLING, done, shared["chains"] * (shared["tune"] + shared["draws"])
         )
 
-    with by_numba(), model.build(), quiet():
+    with by_numba(), brief_shape_errors(), model.build(), quiet():
         return pm.sample(
             callback=drawn if is_watched() else None,
             random_seed=seed,
@@ -164,7 +158,7 @@ def compiled(model: Specification) -> Any:
     """The model compiled for nutpie, seconds of CPU the first time; it stands for all of the same key."""
     key = model.key
     if key not in _compiled:
-        with quiet(), uncollected():
+        with quiet(), uncollected(), brief_shape_errors():
             _compiled[key] = nutpie.compile_pymc_model(model.build(to_compile=True))
         if len(_compiled) > MAX_COMPILED:
             _compiled.popitem(last=False)

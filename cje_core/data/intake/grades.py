@@ -142,6 +142,22 @@ def _means(groups: Sequence[Sequence[Any]], numbers: Sequence[float | None]) -> 
     return [sum(values) / len(values) if values else None for values in held]
 
 
+def joined(grades: Sequence[Any]) -> Any:
+    """One grade of several: their mean, the word that all of them are, or all, to be averaged once words have numbers.
+
+    Examples
+    --------
+    >>> joined([1, 0, None]), joined(["good", "Good"]), joined(["good", "bad"])
+    (0.5, 'good', ['good', 'bad'])
+    """
+    held = [grade for grade in grades if grade is not None]
+    numbers = [value for grade in held if (value := number(grade)) is not None]
+    if len(numbers) == len(held):
+        return sum(numbers) / len(numbers) if numbers else None
+    words = [word(grade) or grade for grade in held]
+    return words[0] if all(one == words[0] for one in words) else held
+
+
 def parsed_scale(text: str) -> dict[str, float | None]:
     """Scale written as ``word=number,word=number``; a word without a number is no grade.
 

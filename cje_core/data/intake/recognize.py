@@ -1,5 +1,6 @@
 """Recognize the format of a file by its first record, parsed; guesses from bytes decide nothing."""
 
+import csv
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,11 +79,14 @@ class File:
 
 
 def _csv_names(path: Path) -> dict[str, Any]:
-    import csv
-
+    """Return the names in the header, which may hold line breaks."""
     with readable(path) as file:
-        line = bytes(file.readline()).removeprefix(b"\xef\xbb\xbf").decode(errors="replace")
-    return dict.fromkeys(next(csv.reader([line]), []))
+        lines = (line.decode("utf-8-sig", errors="replace") for line in file)
+        try:
+            header = next(csv.reader(lines), [])
+        except csv.Error:
+            return {}
+    return dict.fromkeys(header)
 
 
 def _parquet_names(path: Path) -> dict[str, Any]:

@@ -6,17 +6,14 @@ the person's as ``scorer@edit``. Logs of one model that differ in solver or argu
 several attempts of one run the last one counts. Where logs are of several tasks, a prompt's id begins with its task.
 """
 
-import json
 import zipfile
 import zlib
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cje_core.data.errors import DataError, said
-from cje_core.data.fields import line, show
+from cje_core.data.fields import show
 from cje_core.data.intake.foreign import (
     SUPERSEDED,
     UNUSABLE,
@@ -31,6 +28,7 @@ from cje_core.data.intake.foreign import (
 from cje_core.data.intake.grades import number
 from cje_core.data.intake.raw import TwiceError, parsed
 from cje_core.data.intake.recognize import File
+from cje_core.data.intake.runs import Run, arms, setting
 
 TITLE = "log of Inspect"
 ROLES = {
@@ -126,32 +124,10 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
 
 def _arms(logs: Sequence[Log]) -> tuple[list[str], list[str]]:
     """Policy of each log, and what beside the model names it: logs of one model and task that differ are arms."""
-    of_model: dict[str, list[Log]] = defaultdict(list)
-    for log in logs:
-        of_model[text_of(log.about["model"])].append(log)
-    telling: dict[str, list[str]] = {}
-    for model, own in of_model.items():
-        groups: dict[str, list[Log]] = defaultdict(list)
-        for log in own:
-            groups[text_of(log.about.get("task"))].append(log)
-        names: list[str] = []
-        for group in groups.values():
-            full = len({tuple(_arm(log, name) for name in ARMS) for log in group})
-            while len({tuple(_arm(log, name) for name in names) for log in group}) < full:
-                rest = [name for name in ARMS if name not in names]
-                names.append(max(rest, key=partial(_distinct, group)))
-        telling[model] = names
-    policies = []
-    for log in logs:
-        model = text_of(log.about["model"])
-        of_arm = [f"{name.split('.')[-1]}={line(_arm(log, name), 60)}" for name in telling[model]]
-        policies.append(", ".join([model, *of_arm]))
-    return policies, sorted({name for names in telling.values() for name in names})
-
-
-def _distinct(logs: Sequence[Log], name: str) -> int:
-    """Count the values of one of `ARMS`."""
-    return len({_arm(log, name) for log in logs})
+    return arms([
+        Run(text_of(log.about["model"]), text_of(log.about.get("task")), {name: _arm(log, name) for name in ARMS})
+        for log in logs
+    ])  # fmt: skip
 
 
 def _arm(log: Log, name: str) -> str:
@@ -160,8 +136,8 @@ def _arm(log: Log, name: str) -> str:
     if name == "plan.steps" and isinstance(value, list):
         value = [{k: one.get(k) for k in ("solver", "params")} for one in value if isinstance(one, dict)]
     if isinstance(value, dict):
-        value = {k: v for k, v in value.items() if v is not None and k not in SERVING}
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True) if value else "default"
+        value = {k: v for k, v in value.items() if k not in SERVING}
+    return setting(value)
 
 
 def _check_attempts(before: Item, earlier: Log, item: Item, log: Log) -> None:

@@ -26,6 +26,7 @@ from cje_core.data.intake.foreign import (
     text_of,
 )
 from cje_core.data.intake.grades import number
+from cje_core.data.intake.keys import FILLED, plain
 from cje_core.data.intake.recognize import File
 from cje_core.data.intake.rows import rows_of
 
@@ -40,8 +41,6 @@ ROLES = {
 HUMAN = "human"
 MANUAL = "manual result"  # begins the reason of a result that a person rated
 ERROR = 2  # of `failureReason`; 1 is an assertion that failed
-# Variables that the run itself fills in: they differ between results of one test.
-FILLED = {"sessionid", "conversationid", "timestamp", "requestid", "traceid", "evaluationid"}
 
 
 class Result(NamedTuple):
@@ -186,8 +185,7 @@ def _key(own: Sequence[Result]) -> str:
     shared = {
         name: value
         for name, value in variables[0].items()
-        if name.lower().replace("_", "") not in FILLED
-        and all(other.get(name) == value for other in variables)
+        if plain(name) not in FILLED and all(other.get(name) == value for other in variables)
     }
     case = _of(own[0].held, "testCase")
     checks = {name: case[name] for name in ("description", "assert") if case.get(name)}

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from cje_core.data.errors import DataError
 from cje_core.data.fields import line, show
 from cje_core.data.intake.foreign import Asked, Contents, Item, named_by, text_of
-from cje_core.data.intake.grades import OPPOSITES, number, word
+from cje_core.data.intake.grades import OPPOSITES, joined, number, word
+from cje_core.data.intake.keys import MOST_ARMS, arm_column, told_apart
 from cje_core.data.intake.names import CAUTION
 from cje_core.data.intake.recognize import File
 from cje_core.data.intake.rows import rows_of
@@ -47,12 +48,6 @@ POLICY = ("policy", "model", "model_name", "modelId", "datasetRunName", "dataset
 MODEL = {"model", "model_name", "modelId"}  # in the metadata of a score this is the annotator's
 SESSION = ("session_name", "session_id")  # of LangSmith, whose sessions are experiments
 PROMPT = ("prompt_id", "datasetItemId", "dataset_item_id", "example_id", "reference_example_id", "item_id")
-# Fields that tell one response of a prompt from another as a draw, and those that never name an arm.
-DRAW = ("draw_idx", "draw", "epoch", "repetition", "repeat", "attempt", "trial", "sample", "seed")
-NO_ARM = {"id", "comment", "explanation", "timestamp", "created_at", "updated_at", "createdAt", "updatedAt", "latency",
-          "cost", "total_cost", "input", "output", "response", "trace_name", "traceName", "name", "modified_at",
-          "start_time", "end_time", "environment"}  # fmt: skip
-MOST_ARMS = 20
 
 
 class Row(NamedTuple):
@@ -105,7 +100,7 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
             else:
                 scores[name].append(grade)
         made.append(
-            (own, policy, trace if prompt is None else prompt, {n: _joined(v) for n, v in scores.items()})
+            (own, policy, trace if prompt is None else prompt, {n: joined(v) for n, v in scores.items()})
         )
     if not asked.policy:
         _check_candidates(named, policy_fields)
@@ -301,17 +296,6 @@ def _grade(
     return full, value
 
 
-def _joined(grades: Sequence[Any]) -> Any:
-    """One grade of several: their mean, or the word that all of them are."""
-    held = [grade for grade in grades if grade is not None]
-    numbers = [value for grade in held if (value := number(grade)) is not None]
-    if len(numbers) == len(held):
-        return sum(numbers) / len(numbers) if numbers else None
-    words = {word(grade) or grade for grade in held}
-    # Words that differ are averaged once they have numbers.
-    return next(iter(words)) if len(words) == 1 else held
-
-
 def _with_draws(made: Sequence[tuple[Any, ...]], policy_fields: Sequence[str]) -> list[Item]:
     """Items; further responses of one policy and prompt are draws, unless a column tells them apart as arms."""
     groups: dict[tuple[str, str], list[list[Row]]] = defaultdict(list)
@@ -330,39 +314,12 @@ def _with_draws(made: Sequence[tuple[Any, ...]], policy_fields: Sequence[str]) -
 
 def _check_arms(several: Sequence[Sequence[Sequence[Row]]], policy_fields: Sequence[str]) -> None:
     """Stop where a column of few values differs between all responses of each prompt: it may name an arm."""
-    names = dict.fromkeys(name for group in several for own in group for row in own for name in row.held)
-    used = {
-        *policy_fields[:1],
-        *TRACE,
-        *NAME,
-        *NUMBER,
-        *WORD,
-        *KIND,
-        *SOURCE,
-        *ANNOTATOR,
-        *PROMPT,
-        *DRAW,
-        *NO_ARM,
-    }
-    for name in names:
-        if name in used or name.rpartition(".")[2] in used or name.startswith(("result", "feedback_source")):
-            continue
-        values: set[str] = set()
-        telling = True
-        for group in several:
-            of_group = [{_first(row.held, [name]) for row in own} for own in group]
-            distinct = {text_of(next(iter(one))) for one in of_group if len(one) == 1 and None not in one}
-            telling &= len(distinct) == len(group)
-            values |= distinct
-            if not telling or len(values) > MOST_ARMS:
-                break
-        if telling and len(values) <= MOST_ARMS:
-            row = several[0][1][0]
-            raise DataError(
-                f"{row.where}: {name} tells responses of one policy and prompt apart "
-                f"({line(', '.join(sorted(values)), 80)}): name the policy with policy_field={name}, or with "
-                f"policy_field={policy_fields[0]} if they are its draws"
-            )
+    used = {*policy_fields[:1], *TRACE, *NAME, *NUMBER, *WORD, *KIND, *SOURCE, *ANNOTATOR, *PROMPT}
+    held = {name for group in several for own in group for row in own for name in row.held}
+    used |= {name for name in held if name.startswith(("result", "feedback_source"))}
+    groups = [[[row.held for row in own] for own in group] for group in several]
+    if (told := arm_column(groups, used)) is not None:
+        raise told_apart(several[0][1][0].where, *told, policy_fields[0])
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:

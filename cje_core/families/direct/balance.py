@@ -41,9 +41,10 @@ import numpy as np
 
 from cje_core.calibration.calibrator import index, knot_mass, label_leverage, predict
 from cje_core.calibration.informative import Informative
-from cje_core.calibration.oracle_slice import OracleSlice, basis_of, held_out, outside, refit
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, outside
 from cje_core.calibration.two_stage import index_influence
 from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.compiled import Kernel
 from cje_core.data.arrays import Rows
 from cje_core.inference.influence import Part, cr1_factor, effective_clusters
 from cje_core.inference.sums import sum_by
@@ -79,21 +80,49 @@ def make_terms(z: FloatArray) -> Terms:
     """Terms for labelled rows z, shape (m, 1 + features)."""
     center, scale = z.mean(axis=0), z.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    # this kind of quantile changes neither with the direction of the judge nor when every row is counted twice
-    knot = np.unique(np.quantile((z[:, 0] - center[0]) / scale[0], KNOTS, method="averaged_inverted_cdf"))
-    return Terms(center, scale, knot if len(knot) == len(KNOTS) else np.empty(0))
+    ordered = np.sort((z[:, 0] - center[0]) / scale[0])
+    knot = np.array([middle_quantile(ordered, level) for level in KNOTS])
+    return Terms(center, scale, knot if (np.diff(knot) > 0).all() else np.empty(0))
+
+
+def middle_quantile(ordered: FloatArray, level: float) -> float:
+    """Quantile of sorted values that changes neither with their direction nor when each is counted twice.
+
+    ``averaged_inverted_cdf`` of `numpy.quantile`, in a tenth of the time.
+
+    Examples
+    --------
+    >>> middle_quantile(np.array([1.0, 2.0, 3.0, 9.0]), 0.5)
+    2.5
+    """
+    at = len(ordered) * level - 1
+    low = int(np.floor(at))
+    first, after = (float(ordered[min(max(k, 0), len(ordered) - 1)]) for k in (low, low + 1))
+    return (first + after) / 2 if at == low else after
 
 
 def evaluate(terms: Terms, z: FloatArray) -> FloatArray:
     """The terms at each row of z: 1, S, covariates, a natural cubic of S (linear beyond the outer knots)."""
-    x = (z - terms.center) / terms.scale
-    columns = [np.ones((len(x), 1)), x]
-    if len(terms.knot):
-        first, middle, last = terms.knot
-        cube = np.maximum(x[:, :1] - terms.knot, 0.0) ** 3
-        bend = (cube[:, 0] - cube[:, 2]) / (last - first) - (cube[:, 1] - cube[:, 2]) / (last - middle)
-        columns.append(bend[:, None])
-    return np.hstack(columns)
+    out = np.empty((len(z), 1 + z.shape[1] + (len(terms.knot) > 0)))
+    terms_into(z, *terms, out)
+    return out
+
+
+@Kernel
+def terms_into(z, center, scale, knot, out):  # type: ignore[no-untyped-def]
+    """`evaluate` (filled)."""
+    n_columns = z.shape[1]
+    for i in range(len(z)):
+        out[i, 0] = 1.0
+        for c in range(n_columns):
+            out[i, 1 + c] = (z[i, c] - center[c]) / scale[c]
+        if len(knot):
+            x = out[i, 1]
+            first, middle, last = max(x - knot[0], 0.0), max(x - knot[1], 0.0), max(x - knot[2], 0.0)
+            first, middle, last = first * first * first, middle * middle * middle, last * last * last
+            out[i, 1 + n_columns] = (first - last) / (knot[2] - knot[0]) - (middle - last) / (
+                knot[2] - knot[1]
+            )
 
 
 def make_lesson(
@@ -133,6 +162,10 @@ def _taken_up(row: FloatArray, weight: FloatArray, rest: FloatArray, cluster: In
     cut at `MAX_LEVERAGE`), the eigenvalues ``1 / (s + s^2)``, ``s = sqrt(1 - h)``.
     """
     n_clusters, rank = int(cluster.max()) + 1, row.shape[1]
+    if n_clusters == len(row):  # each label's own: its leverage is the only eigenvalue
+        alone = weight * (row**2).sum(axis=1)
+        left = np.sqrt(1 - np.minimum(alone, MAX_LEVERAGE))
+        return np.asarray(rest * alone / (left + left**2))
     gram, score = np.zeros((n_clusters, rank, rank)), np.zeros((n_clusters, rank))
     np.add.at(gram, cluster, weight[:, None, None] * row[:, :, None] * row[:, None, :])
     np.add.at(score, cluster, (weight * rest)[:, None] * row)
@@ -193,7 +226,8 @@ def density_ratio_residual(
     ratio, residual = np.zeros(len(fold)), np.zeros(len(fold))
     for k in np.unique(fold):
         held = fold == k
-        f = refit(fitted, ~held, basis_of(fitted))
+        f = fitted.without(int(k))
+        assert f is not None  # a slice has labels in two folds or more
         n_blocks = int(f.block[-1]) + 1
         of_block = sum_by(f.block, knot_mass(f, z, share), n_blocks) / sum_by(f.block, f.weight, n_blocks)
         ratio[held] = np.interp(index(f, fitted.z[held]), f.knot, of_block[f.block])

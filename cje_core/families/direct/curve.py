@@ -59,21 +59,31 @@ def judge_curve(  # type: ignore[no-untyped-def]
     own_curve : array, shape (m,)
         For each label the curve without its whole cluster. Zero where no slope in the declared direction is seen.
     """
-    m = len(own_score)
-    center = (share * score).sum()
-    spread = np.sqrt((share * (score - center) ** 2).sum())
-    unit = sign / spread if score.max() > score.min() else 0.0
-    x, y = (own_score - center) * unit, (label - low) / width
-    if not 0 < (weight * y).sum() < weight.sum():  # all labels at one end of the scale
+    m, center, square, least, most = len(own_score), 0.0, 0.0, np.inf, -np.inf
+    for i in range(len(score)):
+        center += share[i] * score[i]
+        least, most = min(least, score[i]), max(most, score[i])
+    for i in range(len(score)):
+        square += share[i] * (score[i] - center) ** 2
+    unit = sign / np.sqrt(square) if most > least else 0.0
+    x, y, good, total = np.empty(m), np.empty(m), 0.0, 0.0
+    for j in range(m):
+        x[j], y[j] = (own_score[j] - center) * unit, (label[j] - low) / width
+        good += weight[j] * y[j]
+        total += weight[j]
+    if not 0 < good < total:  # all labels at one end of the scale
         curve[:], own_curve[:] = 0.0, 0.0
         return
     residual, terms = np.empty(m), np.empty((3, m))
     a, b = fit_curve(x, y, weight, residual, terms)
-    scaled = (score - center) * unit
-    knot = np.empty(m + 2)
-    knot[:m], knot[m], knot[m + 1] = x, scaled.min(), scaled.max()
+    scaled, knot = np.empty(len(score)), np.empty(m + 2)
+    for i in range(len(score)):
+        scaled[i] = (score[i] - center) * unit
+    knot[:m], knot[m], knot[m + 1] = x, (least - center) * unit, (most - center) * unit
     n_knots = keep_distinct(knot)
-    value = width * (expit(a + max(b, 0.0) * knot) - expit(a))
+    value = np.empty(n_knots)
+    for k in range(n_knots):
+        value[k] = width * (expit(a + max(b, 0.0) * knot[k]) - expit(a))
     interpolate_into(scaled, knot, value, n_knots, curve)
     place = np.empty(m, dtype=np.int32)
     locate(x, knot, n_knots, place)
@@ -104,8 +114,11 @@ def fit_curve(x, y, weight, residual, terms):  # type: ignore[no-untyped-def]
     each one gains, from anywhere. Filled: the residuals ``w (y - p)``, shape (m,), and the terms that add up to the
     curvature, ``w p (1 - p)`` times 1, x and x^2, shape (3, m).
     """
-    mean = (weight * y).sum() / weight.sum()
-    a, b, done = np.log(mean / (1.0 - mean)), 0.0, False
+    good = total = 0.0
+    for j in range(len(x)):
+        good += weight[j] * y[j]
+        total += weight[j]
+    a, b, done = np.log(good / (total - good)), 0.0, False
     for step in range(MAX_STEPS + 1):
         g0, g1, h00, h01, h11 = 0.0, -PRECISION * b, 0.0, 0.0, PRECISION
         for j in range(len(x)):
@@ -122,7 +135,9 @@ def fit_curve(x, y, weight, residual, terms):  # type: ignore[no-untyped-def]
             break
         determinant = h00 * h11 - h01 * h01
         da, db = (h11 * g0 - h01 * g1) / determinant, (h00 * g1 - h01 * g0) / determinant
-        change = np.abs(da + db * x).max()
+        change = 0.0
+        for j in range(len(x)):
+            change = max(change, abs(da + db * x[j]))
         a += da / max(change, 1.0)
         b += db / max(change, 1.0)
         done = change < CONVERGED
@@ -139,7 +154,11 @@ def without_each(x, residual, terms, cluster, a, b, own_a, own_b):  # type: igno
             sums[t, c] += terms[t, j]
         sums[3, c] += residual[j]
         sums[4, c] += residual[j] * x[j]
-    h00, h01, h11 = terms[0].sum(), terms[1].sum(), terms[2].sum()
+    h00 = h01 = h11 = 0.0
+    for c in range(len(own_a)):
+        h00 += sums[0, c]
+        h01 += sums[1, c]
+        h11 += sums[2, c]
     enough = SPREAD * (h11 - h01**2 / h00)
     for c in range(len(own_a)):
         k00, k01, k11 = h00 - sums[0, c], h01 - sums[1, c], h11 - sums[2, c]

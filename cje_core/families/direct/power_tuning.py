@@ -140,20 +140,23 @@ def tune(  # type: ignore[no-untyped-def]
     """
     target = np.empty(of_labels.n_clusters)
     level = mean_and_moves(of_labels, label, of_labels.cluster, target)
-    mass = np.zeros(n_clusters)
+    mass, total, squares, known = np.zeros(n_clusters), 0.0, 0.0, True
     for j in range(len(label)):
         mass[cluster[j]] += own_weight[j]
-    n_effective = np.round(mass.sum() ** 2 / (mass**2).sum(), 9)  # whole for equal weights
-    if not n_effective >= MIN_TUNED:
+        total += own_weight[j]
+        known = known and np.isfinite(own_calibrated[j])
+    for g in range(n_clusters):
+        squares += mass[g] ** 2
+    n_effective = np.round(total**2 / squares, 9)  # whole for equal weights
+    if not (known and n_effective >= MIN_TUNED):
         calibrated[:], own_calibrated[:] = 0.0, 0.0
+    if not n_effective >= MIN_TUNED:
         return level, 0.0, 0.0, 0.0
-    kish_weight = own_weight * (n_effective / own_weight.sum())
+    kish_weight = own_weight * (n_effective / total)
     judge_curve(
         score, of_responses.share, own_score, label, kish_weight, cluster, n_clusters, sign, low, width, curve,
         own_curve,
     )  # fmt: skip
-    if not np.isfinite(own_calibrated).all():
-        calibrated[:], own_calibrated[:] = 0.0, 0.0
     a, b, d, p, q, size = moments(
         of_responses, of_labels, curve, own_curve, calibrated, own_calibrated, target
     )
@@ -227,14 +230,14 @@ def simplex_weights(a, b, d, p, q, floor):  # type: ignore[no-untyped-def]
     on_second = min(max(q / d, 0.0), 1.0) if d > 0 else 0.0
     between = a + d - 2 * b
     share = min(max((p - q + d - b) / between, 0.0), 1.0) if between > 0 else 0.0
-    faces = [(on_first, 0.0), (0.0, on_second), (share, 1 - share)]
+    inside = (0.0, 0.0)
     determinant = a * d - b * b
     if determinant > 1e-12 * a * d:
         u, v = (p * d - q * b) / determinant, (q * a - p * b) / determinant
         if u > 0 and v > 0 and u + v < 1:
-            faces.append((u, v))
+            inside = (u, v)
     best, lowest = (0.0, 0.0), 0.0
-    for u, v in faces:
+    for u, v in ((on_first, 0.0), (0.0, on_second), (share, 1 - share), inside):
         value = a * u * u + 2 * b * u * v + d * v * v - 2 * (p * u + q * v)
         if value < lowest - floor:
             best, lowest = (u, v), value

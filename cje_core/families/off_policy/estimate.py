@@ -1,6 +1,6 @@
 """One standard error for the whole off-policy family, its diagnostics, and the labelled shell.
 
-The error of a `cje_core.families.off_policy.Value` has three parts: ``direct`` and ``ips``, with the small-sample
+The error of a `cje_core.families.off_policy.value.Value` has three parts: ``direct`` and ``ips``, with the small-sample
 factor and degrees of freedom of `cje_core.inference.influence.make_part` by clusters of prompts, and that of the
 labels, which also correct the value (`cje_core.families.off_policy.labels`): the plug-in alone covers .84 to .93 with
 binary labels. The weights are taken as known, as in the paper.

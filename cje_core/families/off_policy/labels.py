@@ -1,7 +1,7 @@
 """What the labels do to an off-policy value: the correction of its calibrators, and the error of having learned them.
 
 Every value of the family is, to first order, linear in its fitted calibrators: ``V = sum_i c_i f(Z_i) + rest`` with
-coefficients c of any sign (`cje_core.families.off_policy.Term`; the weights of logged responses for importance
+coefficients c of any sign (`cje_core.families.off_policy.value.Term`; the weights of logged responses for importance
 sampling, 1/n at fresh responses for the doubly robust members). The isotonic plug-in f is off where it followed the
 noise of few labels, most of all with binary ones, so the plug-in of a policy at either end of the judge's scale is
 driven apart from that of the logger. The remedy is that of borrowed values of Direct, and the same functions make it

@@ -136,7 +136,10 @@ class Shared(Keeps):
         """Return features of the logged responses seen and of all `Rows`; `JUDGE` names the judge score."""
         covariates = [name for name in names if name != JUDGE]
         columns = slice(None) if JUDGE in names else slice(1, None)
-        logged, rows = unpack_logged(self.data, covariates).z, unpack(self.data, covariates).z
+        logged, rows = (
+            unpack_logged(self.data, covariates, checked=True).z,
+            unpack(self.data, covariates, checked=True).z,
+        )
         return logged[self.seen, columns], rows[:, columns]
 
     def on_prompts(self, values: FloatArray) -> FloatArray:

@@ -201,8 +201,9 @@ def _scored(values: Sequence[float]) -> Scored:
 def _guess(scores: Mapping[str, Scored]) -> tuple[str | None, str | None]:
     """Names, or patterns, of the judge's and the oracle's score.
 
-    By their words, else by how many numbers they have, and among those the judge's by how many of these differ: a check
-    of a rule says yes or no, a judge grades. One that is the same everywhere comes last: it tells nothing apart.
+    By their words; among those that may be the judge's by how many numbers they have and how many of these differ:
+    a check of a rule says yes or no, a judge grades. One that is the same everywhere is last: it tells nothing apart. A
+    score with fewer numbers is no oracle for that: a metric that failed on some responses has fewer too.
     """
     patterns: dict[str, int] = {}
     differ: dict[str, int] = {}
@@ -222,11 +223,6 @@ def _guess(scores: Mapping[str, Scored]) -> tuple[str | None, str | None]:
     by_oracle.sort(key=lambda name: (patterns[name], name))
     if not by_judge and len(by_oracle) > 1:
         by_judge = [by_oracle.pop()]
-    if by_judge and not by_oracle and len(by_judge) > 1:
-        fewest = min(by_judge, key=lambda name: patterns[name])
-        if patterns[fewest] < max(patterns.values()):
-            by_oracle = [fewest]
-            by_judge.remove(fewest)
     if not by_judge and len(by_oracle) == len(scores) == 1:
         by_judge, by_oracle = by_oracle, []  # the one score there is
     judge = by_judge[0] if by_judge else None

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import xarray as xr
 
-from cje_core.data.arrays import unpacked_once
 from cje_core.estimators import stacked_dr
 from cje_core.families.off_policy.estimate import refusal
 from cje_core.families.off_policy.value import unpack_logs
@@ -25,12 +24,11 @@ def estimate(directory: Path) -> list[str]:
     """
     state = read_state(directory, weighted=True)
     names = [name for name in state.asked.names if name != STACK]
-    with unpacked_once(state.given.data, checked=True):
-        found = estimates(state.given, state.asked._replace(names=names))
-        write_tree(directory / "estimates.nc", found)
-        if STACK not in state.asked.names:
-            return ["estimates.nc"]
-        write_tree(directory / "members.nc", _members(state))
+    found = estimates(state.given, state.asked._replace(names=names))
+    write_tree(directory / "estimates.nc", found)
+    if STACK not in state.asked.names:
+        return ["estimates.nc"]
+    write_tree(directory / "members.nc", _members(state))
     return ["estimates.nc", "members.nc"]
 
 
@@ -55,7 +53,6 @@ def stack(directory: Path) -> list[str]:
     if STACK not in state.asked.names:
         return []
     state = read_state(directory, weighted=True, stack=True)
-    with unpacked_once(state.given.data, checked=True):
-        found = estimates(state.given, state.asked._replace(names=[STACK]))
+    found = estimates(state.given, state.asked._replace(names=[STACK]))
     write_tree(directory / "stacked.nc", found)
     return ["stacked.nc"]

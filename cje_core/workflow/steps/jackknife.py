@@ -8,7 +8,6 @@ import xarray as xr
 
 from cje_core import estimators
 from cje_core.calibration.calibrated import Calibrated
-from cje_core.data.arrays import unpacked_once
 from cje_core.verdict.reporting import jackknife_trace
 from cje_core.workflow.steps.files import write_tree
 from cje_core.workflow.steps.state import read_state
@@ -17,8 +16,7 @@ from cje_core.workflow.steps.state import read_state
 def jackknife(directory: Path) -> list[str]:
     """Rerun the estimators that have a jackknife without each oracle fold; ``variance.nc``: a group per estimator."""
     state = read_state(directory, weighted=True)
-    with unpacked_once(state.given.data, checked=True):
-        traces = jackknife_traces(state.given, state.asked.names)
+    traces = jackknife_traces(state.given, state.asked.names)
     write_tree(
         directory / "variance.nc", {**traces, "manifest": xr.Dataset(attrs={"estimators": list(traces)})}
     )

@@ -7,7 +7,6 @@ from typing import Any
 
 import xarray as xr
 
-from cje_core.data.arrays import unpacked_once
 from cje_core.families.off_policy.value import unpack_logs
 from cje_core.verdict.reporting import ledger
 from cje_core.workflow.analysis import Analysis
@@ -38,10 +37,9 @@ def ledgers(analysis: Analysis, traces: Mapping[str, xr.Dataset] | None = None) 
     ``traces`` are those of `cje_core.workflow.steps.jackknife.jackknife_traces`, which are made here by default.
     """
     given = analysis.calibrated
-    with unpacked_once(given.data, checked=True):
-        if traces is None:
-            traces = jackknife_traces(given, analysis.estimates)
-        how = None if analysis.overlap is None else stabilisation(unpack_logs(given))
+    if traces is None:
+        traces = jackknife_traces(given, analysis.estimates)
+    how = None if analysis.overlap is None else stabilisation(unpack_logs(given))
     of_primary: dict[str, Any] = {
         "sensitivity": analysis.if_biased,
         "contrasts": analysis.contrasts,

@@ -102,6 +102,18 @@ def test_chains_from_different_streams_meet(binary):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("binary", [True, False])
+def test_two_thousand_draws_have_400_effective_ones(binary):
+    """Of f at every level and of the ends, which had 239 before the outermost increments moved against them."""
+    rows, graded = prepared(world(6, m=60, effect=1.0, binary=binary)[0], ["x"])
+    draws = covariates.sample(rows, graded, n_draws=20_000, rng=0)
+    columns = np.column_stack([draws.f, draws.ends, draws.shape, draws.beta])
+    fewest = min(oracles_bayes.effective_draws(x) for x in columns.T) / 10
+    print(f"{fewest:.0f} effective draws of 2,000")
+    assert fewest > 400
+
+
 def test_copies_in_a_cluster_add_no_certainty():
     """Every response three times in its cluster: each label counts a third."""
     single, thrice = (prepared(world(7, m=60, effect=0.5, copies=k)[0], ["x"]) for k in (1, 3))

@@ -1,5 +1,6 @@
 """The one door to the samplers: what another process does to it while it opens."""
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -7,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
 
 from cje_core.bayes.models import engines
@@ -61,3 +64,21 @@ def test_the_collector_is_as_it_was_after_a_pause_and_after_an_error(on):
         assert gc.isenabled() is on
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.slow
+def test_numba_does_not_compile_the_shapes_into_errors_of_our_models_and_does_so_again_after():
+    """Where numba names them: what is compiled inside must not, and the same code compiled later must."""
+    shapes = {}
+    for brief in (True, False):
+
+        @numba.njit
+        def assign(target, source):
+            target[...] = source
+
+        with engines.brief_shape_errors() if brief else contextlib.nullcontext():
+            with pytest.raises(ValueError, match="cannot assign slice") as error:
+                assign(np.zeros(2), np.zeros(3))
+            shapes[brief] = "(3,)" in str(error.value)
+    named = hasattr(engines.arrayobj, "raise_with_shape_context")
+    assert shapes == {True: False, False: named}

@@ -5,7 +5,6 @@ indices, 2 people beside the judge, 3 arms, 4 graded items that a tool gave up, 
 that the run names, 7 scores of another level, 8 doctor and analyze, 9 recognition, 11 cost, 12 keys that occur twice.
 """
 
-import csv
 import json
 import os
 import subprocess
@@ -15,23 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from user_files import refuse, rows, write
+from user_files import agree, as_csv, of, refuse, rows, write
 
 from cje_core.data.files import read
-from cje_core.data.intake.foreign import Asked, foreign, items_of
+from cje_core.data.intake.foreign import foreign, items_of
 from cje_core.workflow.reading.doctor import examine
 
 Record = dict[str, Any]
 CASES = Path(__file__).parents[4] / "shared" / "cases"
-
-
-def as_csv(path: Path, records: list[Record]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(k for r in records for k in r)))
-        writer.writeheader()
-        writer.writerows(records)
-    return path
 
 
 def inspect(path: Path, samples: list[Record], indent: int | None = None, **about: Any) -> Path:
@@ -80,25 +70,6 @@ def harness(path: Path, values: list[Any], metric: str = "acc", **more: Any) -> 
 def langfuse(path: Path, scores: list[Record]) -> Path:
     base = {"dataType": "NUMERIC", "stringValue": "", "observationId": "", "datasetRunName": "run"}
     return as_csv(path, [base | s for s in scores])
-
-
-def of(
-    path: Path,
-    judge: str | None = None,
-    oracle: str | None = None,
-    range_: tuple[float, float] = (0, 1),
-    **asked: Any,
-) -> dict[str, Any]:
-    """Scores and labels by policy, in order of prompts."""
-    made = foreign(path, judge=judge, oracle=oracle, asked=Asked(**asked))
-    assert made is not None
-    data, left_out = read(made, judge_range=range_, oracle_range=range_)
-    out: dict[str, Any] = {"left out": left_out}
-    for policy in data.policy.values.tolist():
-        at = data.sel(policy=policy).stack(row=["prompt", "draw"])
-        at = at.isel(row=at.evaluated.values)
-        out[policy] = (at.judge.values.tolist(), [None if v != v else v for v in at.oracle.values.tolist()])
-    return out
 
 
 WORDS = ["correct", "incorrect", "correct", "correct"]
@@ -458,17 +429,6 @@ def test_7_scores_of_every_level_can_be_named(tmp_path: Path) -> None:
 
 
 # --- 8 and 9: doctor and analyze, recognition ---
-
-
-def agree(path: Path) -> str:
-    """The problem that doctor and the command that it proposes both have; nothing where both read the same."""
-    found = examine(path)
-    if found.problem:
-        refuse(lambda: of(path, found.judge, found.oracle), found.problem)
-        return found.problem
-    read_as = of(path, found.judge, found.oracle) if found.judge else {}
-    assert {p: len(v[0]) for p, v in read_as.items() if p != "left out"} == dict(found.policies)
-    return ""
 
 
 def test_8_doctor_reads_what_analyze_reads(tmp_path: Path) -> None:

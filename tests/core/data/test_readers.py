@@ -4,18 +4,21 @@ import csv
 import json
 import zipfile
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import slow_evaluations
 import xarray as xr
 from user_files import refuse, write
 
 from cje_core.data.fields import Foreign
 from cje_core.data.files import read
 from cje_core.data.intake.foreign import Asked, foreign, items_of, readers
+from cje_core.data.intake.keys import prompt_name
 
 HELD = Path(__file__).parents[2] / "reference" / "readers"
 Key = tuple[str, str, int]
@@ -136,6 +139,100 @@ def slow_experiment() -> Slow:
     return out
 
 
+def cells(path: Path) -> tuple[list[str], list[list[str]]]:
+    with path.open(newline="") as file:
+        header, *rest = csv.reader(file)
+    return header, rest
+
+
+def slow_promptfoo_table(name: str) -> Slow:
+    """Two rows of a question are its draws; a rating by hand has no score of the judge, but its metric."""
+    header, table = cells(HELD / name / "results.csv")
+    out = {}
+    for row, held in enumerate(table):
+        for policy in ("base", "better"):
+            at = next(k for k, title in enumerate(header) if title.startswith(f"[p:{policy}]"))
+            question = held[header.index("q")]
+            key = f"p:{policy}", question, row % 2
+            if "Status" in header:
+                score, _, tone, reason = held[at + 2 : at + 6]
+            else:
+                numbers = held[at].splitlines()[0].partition("(")[2].rstrip(")").split(", tone: ")
+                score, tone, reason = numbers[0], (numbers[1:] or [""])[0], held[at].rpartition("Reason: ")[2]
+            if tone:
+                out[key] = float(tone), float(score) if reason.startswith("Manual") else None
+    return out
+
+
+def slow_alpaca() -> Slow:
+    of: dict[str, dict[Key, float]] = {"weighted": {}, "human": {}}
+    for r in json.loads((HELD / "alpaca_eval" / "annotations.json").read_text()):
+        if r["preference"] is not None:
+            prompt = prompt_name(r["instruction"])
+            of[r["annotator"]][r["generator_2"], prompt, 0] = r["preference"] - 1 if r["preference"] else 0.5
+    return {key: (score, of["human"].get(key)) for key, score in of["weighted"].items()}
+
+
+def slow_arena_hard() -> Slow:
+    """The first game has the baseline as A; the model's win of a verdict does not depend on its size."""
+    of: dict[str, dict[Key, float]] = {"gpt-4.1": {}, "expert": {}}
+    for r in lines(HELD / "arena_hard" / "gpt-4.1" / "better.jsonl"):
+        wins = []
+        for game, model in zip(r["games"], "BA", strict=True):
+            verdict = game and game["score"]
+            if verdict:
+                better = "" if "=" in verdict else verdict[0] if ">" in verdict else verdict[-1]
+                wins.append(0.5 if not better else float(better == model))
+        if len(wins) == 2:
+            of[r["judge"]][r["model"], r["uid"], 0] = sum(wins) / 2
+    return {key: (score, of["expert"].get(key)) for key, score in of["gpt-4.1"].items()}
+
+
+def slow_battles() -> Slow:
+    out = {}
+    with (HELD / "arena_battles" / "train.csv").open(newline="") as file:
+        for r in csv.DictReader(file):
+            for me, other in ("ab", "ba"):
+                vote = 0.5 if r["winner_tie"] == "1" else float(r[f"winner_model_{me}"])
+                if r["llm_judge"]:
+                    judged = float(r["llm_judge"])
+                    out[r[f"model_{me}"], r["id"], 0] = judged if other == "b" else 1 - judged, vote
+    return out
+
+
+def slow_ragas() -> Slow:
+    out = {}
+    for path in (HELD / "ragas").glob("*.csv"):
+        with path.open(newline="") as file:
+            for r in csv.DictReader(file):
+                if r["faithfulness"]:
+                    key = path.stem, prompt_name(r["user_input"]), 0
+                    out[key] = float(r["faithfulness"]), float(r["aspect"] == "pass")
+    return out
+
+
+def slow_mlflow() -> Slow:
+    out = {}
+    for path in (HELD / "mlflow").rglob("*.json"):
+        table = json.loads(path.read_text())
+        for held in table["data"]:
+            r = dict(zip(table["columns"], held, strict=True))
+            if r["answer_similarity/v1/score"] is not None:
+                label = float(r["response/llm_judged/correctness/rating"] == "yes")
+                out[path.parent.name, r["question"], 0] = float(r["answer_similarity/v1/score"]), label
+    return out
+
+
+def slow_trulens() -> Slow:
+    out = {}
+    with (HELD / "trulens" / "records.csv").open(newline="") as file:
+        for k, r in enumerate(csv.DictReader(file)):
+            if r["Groundedness"]:
+                label = float(r["human"]) if r["human"] else None
+                out[f"rag, {r['app_version']}", r["input"], k % 2] = float(r["Groundedness"]), label
+    return out
+
+
 ASKED = Asked(
     scale={"unclear": None}
 )  # a word of the judge in the logs of Inspect, which has no letter for it
@@ -150,7 +247,20 @@ CASES = {
     "mt_bench": (slow_pairs, "gpt-4/pair-v2", "expert_*", 6),
     "mt_bench_single": (slow_single, "gpt-4/single-v1", None, 2),
     "langsmith_experiment": (slow_experiment, "correctness", "human", 2),
+    "promptfoo_table": (partial(slow_promptfoo_table, "promptfoo_table"), "tone", "human", 1),
+    "promptfoo_marked": (partial(slow_promptfoo_table, "promptfoo_marked"), "tone", "human", 1),
+    "alpaca_eval": (slow_alpaca, "weighted", "human", 1),
+    "arena_hard": (slow_arena_hard, "gpt-4.1", "expert", 2),
+    "arena_battles": (slow_battles, "llm_judge", "human", 2),
+    "ragas": (slow_ragas, "faithfulness", "aspect", 2),
+    "mlflow": (slow_mlflow, "answer_similarity/v1", "response/llm_judged/correctness", 2),
+    "trulens": (slow_trulens, "Groundedness", "human", 2),
+    **slow_evaluations.CASES,
 }
+RANGES = {"mt_bench_single": (1, 10), "mlflow": (1, 5)}
+# Fixtures in which something is said of a mean, a scale or the format.
+CAUTIONS = {"promptfoo": 1, "inspect": 1, "inspect_json": 1, "promptfoo_table": 1, "promptfoo_marked": 1,
+            "arena_hard": 2, "trulens": 1}  # fmt: skip
 
 
 def as_dict(data: xr.Dataset) -> Slow:
@@ -169,7 +279,7 @@ def test_each_format_against_a_slow_reader(name: str) -> None:
     slow, judge, oracle, n_gone = CASES[name]
     made = foreign(HELD / name, judge=judge, oracle=oracle, asked=ASKED)
     assert isinstance(made, Foreign)
-    data, left_out = read(made, judge_range=(1, 10) if name == "mt_bench_single" else (0, 1))
+    data, left_out = read(made, judge_range=RANGES.get(name, (0, 1)))
     expected, found = slow(), as_dict(data)
     assert found.keys() == expected.keys()
     for key, (score, label) in expected.items():
@@ -179,7 +289,8 @@ def test_each_format_against_a_slow_reader(name: str) -> None:
         ), key
     said = left_out["reason"].str.startswith("caution")  # of a mean that differs from the file's own
     left_out = left_out[~said]
-    assert said.sum() == {"promptfoo": 1, "inspect": 1, "inspect_json": 1}.get(name, 0)
+    assert said.sum() == {**CAUTIONS, **slow_evaluations.CAUTIONS}.get(name, 0)
+    left_out = left_out[left_out["row"].notna()]
     assert len(left_out) == n_gone and left_out["reason"].str.startswith(("ungraded", "unusable")).all()
     files = [path for path in (HELD / name).rglob("*") if path.is_file()]
     found_items = items_of(HELD / name)

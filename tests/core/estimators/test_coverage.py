@@ -1,7 +1,7 @@
 """Standard errors and intervals against repeated sampling from a world with exact truth.
 
 Each check that passes is run again with the standard error planted 20% too small, and must then fail. Data sets come in
-blocks where every method has a compiled form.
+blocks where every label is one policy's own.
 """
 
 from itertools import combinations

@@ -1,9 +1,8 @@
 """Coverage of every kind of interval of Direct by repeated sampling: n = 1000, 50 and 250 labels, four worlds.
 
 Labels of the base policy alone: they correct it ("own"), and the policies at the two ends of the judge's scale take
-them ("borrowed"). Replicates come in blocks, and what has no compiled form runs on their arrays without a labelled
-shell: 2,000 data sets a cell, so a coverage of 95% is known to within a Monte Carlo standard error of 0.5 points and
-the stated bands are 4 of them away.
+them ("borrowed"). Replicates come in blocks, without a labelled shell: 2,000 data sets a cell, so a coverage of 95% is
+known to within a Monte Carlo standard error of 0.5 points and the stated bands are 4 of them away.
 """
 
 from functools import lru_cache, partial
@@ -11,19 +10,14 @@ from functools import lru_cache, partial
 import numpy as np
 import pytest
 from blocks import fewer
-from cje_core.families.blocks.bootstrap import bootstrap_block
-from cje_core.families.blocks.direct import fit_block, prompt_orders, slices
-from cje_core.families.blocks.direct_kernels import CORRECTED, FAILED, ONE_STEP, PLUG_IN
-from cje_core.families.blocks.estimates import Numbers, assemble_block, standard_error
-from cje_core.families.blocks.jackknife import fold_errors
 
-from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data.arrays import Rows
+from cje_core.calibration.informative import Informative
 from cje_core.families.direct.bootstrap import bootstrap_direct
 from cje_core.families.direct.bootstrap_intervals import bootstrap_rows
-from cje_core.families.direct.fit import Options, fit_policy
+from cje_core.families.direct.fit import Lender, Options, fit_policy
+from cje_core.families.finish import Found
+from cje_core.families.many import data_sets, estimate_each
 from cje_core.inference.estimate import wald
-from cje_core.inference.influence import pooled_df
 from cje_sim.scenarios import binary_oracle, discrete_judge, weak_judge, well_specified
 
 N, N_REPLICATES = 1000, 2000
@@ -40,11 +34,20 @@ SIZES = (250, 50)
 CELLS = [(world, m) for world in WORLDS for m in sorted(SIZES)]
 ENDS = ("better", "worse")
 VALUE, ERROR, LOWER, UPPER, TARGET = range(5)
-NAMES = np.array([f"{i:04d}" for i in range(N)])
+PLUG_IN, ONE_STEP = Options(power_tuned=False), Options(borrowed="one_step")
+BASE_ALONE = {  # methods for the labelled policy
+    "cluster": Options(
+        inference="cluster", correction="none", power_tuned=False
+    ),  # the paper's: f taken as known
+    "tmle": Options(correction="tmle", power_tuned=False),
+    # the paper's: delete-one-fold variance, 1.96
+    "jackknife": Options(inference="jackknife", correction="none", power_tuned=False, quantile="normal"),
+}
+NEVER_REFUSES = Lender(Informative(np.nan, 0.0, True), np.array([[-np.inf], [np.inf]]), N)
 
 
-def blocks(world, sizes, replicates=N_REPLICATES):
-    """For each number of labels, the largest first: a block whose first policy has them, the others those of `ENDS`.
+def blocks(world, sizes, replicates=N_REPLICATES, others=ENDS):
+    """For each number of labels, the largest first: a block whose first policy has them, and the others.
 
     Fewer labels are some of the more, so that a world is drawn once; each number has bounds of its own, but where one
     fails by chance the other is likely to.
@@ -54,21 +57,27 @@ def blocks(world, sizes, replicates=N_REPLICATES):
     for seed in range(0, replicates, PER_BLOCK):
         rngs = [np.random.default_rng(seed + r) for r in range(PER_BLOCK)]
         block = scenario.simulate.block(rngs, n=N, oracle_fraction=sizes[0] / N, label_design="base")
-        block = block.without_idle(("base", *ENDS))
+        block = block.without_idle(others)
         assert block.policies[0] == "base"
         for m in sizes:
             held = block if m == sizes[0] else fewer(block, m, np.random.default_rng([seed, m]))
             yield seed, m, held, truth.sel(policy=list(block.policies)).values
 
 
-def base_rows(block, r):
-    """`Rows` of the base policy alone in data set r."""
-    score, label = block.score[r, 0], block.label[r, 0]
-    seen = np.isfinite(label)
-    return Rows(
-        ["base"], NAMES, np.arange(N), NAMES, np.zeros(N, np.intp), np.arange(N), score, score[:, None], label, seen,
-        np.zeros(N, bool), np.ones(N, bool), np.ones(N), block.label_prob[r, 0], seen,
-    )  # fmt: skip
+def find(given, *, ci_prob, rng, options):
+    """What Direct finds on each data set, where a borrowed value would be refused too; intervals by t."""
+    fits = [
+        fit_policy(given.rows, given.slice, p, options, NEVER_REFUSES)
+        for p in range(len(given.rows.policies))
+    ]
+    return Found(given.rows, [fit.result for fit in fits], {})
+
+
+def bootstrapped(given, options, n, rng):
+    """Value of the base policy, and n bootstrap draws of it."""
+    fit = fit_policy(given.rows, given.slice, 0, options)
+    arrays = bootstrap_rows(given.rows, given.slice, [fit], [0], options)
+    return fit.result.value, bootstrap_direct(arrays, n, rng).draws[0]
 
 
 def between_draws(draws, value):
@@ -97,43 +106,25 @@ def simulations(world):
     out = {m: {} for m in SIZES}
     for seed, m, block, target in blocks(world, SIZES):
         record = partial(keep, out[m])
+        given = data_sets(block)
         high, low = (block.policies.index(name) for name in ENDS)
         first, second = np.array([high]), np.array([low])
-        rngs = (np.random.default_rng(seed + r) for r in range(PER_BLOCK))
-        for own, form, tuned in (("theta_aug", PLUG_IN, False), ("influence", ONE_STEP, True)):
-            found, _ = fit_block(block, True, form, tuned)
-            error, df = standard_error(found.influence), pooled_df(found.variance, found.df)
-            numbers = Numbers(found.value, found.influence, error, df, np.zeros(error.shape, int))
-            got = assemble_block(block, numbers, ci_prob=0.95, kind="wald")
-            borrowed = "one_step" if form == ONE_STEP else "plug_in"
-            for name, p in ((own, 0), (f"{borrowed} high", high), (f"{borrowed} low", low)):
-                record(name, got.estimate[:, p], error[:, p], got.interval[:, p], target[p])
+        goal = target[high] - target[low]
+        for own, options in (("theta_aug", PLUG_IN), ("influence", ONE_STEP)):
+            got = estimate_each(find, given, ci_prob=0.95, rngs=[None] * PER_BLOCK, options=options)
+            for name, p in ((own, 0), (f"{options.borrowed} high", high), (f"{options.borrowed} low", low)):
+                record(name, got.estimate[:, p], got.std_error[:, p], got.interval[:, p], target[p])
             pair = got.pairs(first, second, 0.95)
-            goal = target[high] - target[low]
-            record(
-                f"{borrowed} contrast", pair.difference[:, 0], pair.std_error[:, 0], pair.interval[:, 0], goal
-            )
-            if form == PLUG_IN:
-                alive = np.zeros(found.route.shape, bool)
-                alive[:, 0] = True
-                assert (found.route[:, 0] == CORRECTED).all()
-                order = prompt_orders(N)[0]
-                draws, _ = bootstrap_block(block, slices(block), found.route, alive, order, N_BOOT, rngs)
-                drawn, value = np.array([draw[0] for draw in draws]), found.value[:, 0]
-                record("bootstrap", value, drawn.std(axis=1, ddof=1), between_draws(drawn, value), target[0])
-        known, _ = fit_block(block, False, PLUG_IN, False, known=True)  # the paper's: f taken as known
-        value, error = known.value[:, 0], standard_error(known.influence)[:, 0]
-        record("cluster", value, error, wald(value, error, np.inf, 0.95), target[0])
-        moved, _ = fit_block(block, True, PLUG_IN, False, targeted=True)
-        value, error = moved.value[:, 0], standard_error(moved.influence)[:, 0]
-        df = pooled_df(moved.variance, moved.df)[:, 0]
-        record("tmle", value, error, wald(value, error, df, 0.95), target[0])
-        plain, _ = fit_block(block, False, PLUG_IN, False)  # the paper's: delete-one-fold variance, 1.96
-        ours = plain._replace(
-            route=np.where(np.arange(len(target)) == 0, plain.route, FAILED)
-        )  # no other is read
-        value, error = plain.value[:, 0], fold_errors(block, slices(block), ours)[0][:, 0]
-        record("jackknife", value, error, wald(value, error, np.inf, 0.95), target[0])
+            parts = (part[:, 0] for part in (pair.difference, pair.std_error, pair.interval))
+            record(f"{options.borrowed} contrast", *parts, goal)
+        for name, options in BASE_ALONE.items():
+            fits = [fit_policy(one.rows, one.slice, 0, options).result for one in given]
+            value, error, df = np.array([(fit.value, fit.std_error, fit.df) for fit in fits]).T
+            record(name, value, error, wald(value, error, df, 0.95), target[0])
+        rngs = (np.random.default_rng(seed + r) for r in range(PER_BLOCK))
+        drawn = [bootstrapped(one, PLUG_IN, N_BOOT, rng) for one, rng in zip(given, rngs, strict=True)]
+        value, draws = map(np.array, zip(*drawn, strict=True))
+        record("bootstrap", value, draws.std(axis=1, ddof=1), between_draws(draws, value), target[0])
     return {m: {name: np.concatenate(cells) for name, cells in of.items()} for m, of in out.items()}
 
 
@@ -145,17 +136,12 @@ def simulate(world, m):
 @lru_cache
 def tuned_bootstrap(world, m):
     """Like `simulations`, for the bootstrap of the estimate as shipped (power-tuned): fewer data sets, more draws."""
-    options = Options(inference="bootstrap")
     out = []
-    for seed, _, block, target in blocks(world, (m,), N_TUNED):
-        for r in range(PER_BLOCK):
-            rows = base_rows(block, r)
-            fitted = fit_slice(rows, every_fold=False)
-            fit = fit_policy(rows, fitted, 0, options)
-            arrays = bootstrap_rows(rows, fitted, [fit], [0], options)
-            draws = bootstrap_direct(arrays, N_TUNED_BOOT, np.random.default_rng(seed + r)).draws
-            value = fit.result.value
-            interval = between_draws(draws, np.array([value]))[0]
+    for seed, _, block, target in blocks(world, (m,), N_TUNED, others=()):
+        for r, given in enumerate(data_sets(block)):
+            rng = np.random.default_rng(seed + r)
+            value, draws = bootstrapped(given, Options(inference="bootstrap"), N_TUNED_BOOT, rng)
+            interval = between_draws(draws[None], value)[0]
             out.append((value, draws.std(ddof=1), *interval, target[0]))
     return np.array(out)
 

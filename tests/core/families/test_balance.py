@@ -419,3 +419,11 @@ def test_weights_that_differ_by_rounding_are_equal():
     plain = rank_test(score, label, np.arange(30))
     assert rank_test(score, label, np.arange(30), 0.3 * (1 + 1e-15 * rng.normal(size=30))) == plain
     assert rank_test(score, label, np.arange(30), 1 + 0.5 * rng.random(30)) != plain
+
+
+def test_rank_test_where_terms_cancel_within_clusters():
+    """Two answers of each prompt, one the complement of the other: clusters do not differ."""
+    score = np.tile([0.25, 0.75, 0.75, 0.25], 6)
+    label = np.repeat([0.0, 1.0], 12)
+    found = rank_test(score, label, np.arange(24) // 2)
+    assert found.spearman == pytest.approx(0.0, abs=1e-15) and found.p_value == pytest.approx(0.5)

@@ -1,10 +1,9 @@
 """What is printed of borrowed policies by repeated sampling: levels, differences, and how often they are refused.
 
-Labels of the base policy only: 4,000 data sets a cell, on blocks, which cost a millisecond a data set. Coverage is
-counted three ways: of all intervals, printed or not; among those that are printed; and of all runs with a refusal as no
-mistake. Bounds are those that a method exactly at a limit keeps in 99% of the seeds, by the exact binomial law of as
-many runs as speak (policies and pairs of a run are dependent). What up to 10,000 other data sets say of each cell is
-in ``docs/decisions.md``.
+Labels of the base policy only: 4,000 data sets a cell, on blocks. Coverage is counted three ways: of all intervals,
+printed or not; among those that are printed; and of all runs with a refusal as no mistake. Bounds are those that a
+method exactly at a limit keeps in 99% of the seeds, by the exact binomial law of as many runs as speak (policies and
+pairs of a run are dependent). What up to 10,000 other data sets say of each cell is in ``docs/decisions.md``.
 """
 
 from collections import defaultdict
@@ -24,21 +23,19 @@ from borrowed_world import (
     data_sets,
     is_share,
 )
-from cje_core.families.blocks.direct import FORMS, fit_block, lends, nothing, p_values, slices
-from cje_core.families.blocks.direct_kernels import lent_values
-from cje_core.families.blocks.estimates import Numbers, assemble_block, labelled, standard_error
 
-from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
-from cje_core.calibration.informative import widening
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.families.direct.fit import Options, fit_policy
+from cje_core.estimators import direct
+from cje_core.families import many
+from cje_core.families.direct.fit import Options, fit_policy, make_lender
+from cje_core.families.finish import Found, PolicyResult
 from cje_core.inference.estimate import Status, wald
-from cje_core.inference.influence import pooled_df
 from cje_core.streams import generator
 
 CELLS = [(world, m) for world in WORLDS for m in (50, 250)]
 TRUE = [cell for cell in CELLS if cell[0] in TRANSPORT]
 BALANCED = Options(borrowed="balanced")
+NOT_ASKED = PolicyResult(Status.NO_RESPONSES, "none")
 ERROR, STD_ERROR, DF, PRINTED = range(4)
 DATA_SETS = 4000
 PLANTED = {("weak_judge", 250), ("equal_policies", 250)}  # where the plug-in shows what is wrong with it
@@ -61,24 +58,37 @@ REFUSED = {
 }
 
 
-def lent(block, form):
-    """What `fit_block` makes of policies that borrow; the base policy's value, which nobody asks for, is left out."""
-    out, own = nothing(block, False), labelled(block).number >= MIN_LABELLED_CLUSTERS
-    wider = (
-        np.array([widening(p) for p in p_values(block)]) if form == FORMS["balanced"] else np.ones(len(own))
-    )
-    lent_values(block.score, slices(block), own, wider, form, out)
-    return out
+def find(given, *, ci_prob, rng, form):
+    """What Direct finds of policies that borrow, where the judge is not found informative too; intervals by t.
+
+    The base policy's value, which nobody asks for, is left out.
+    """
+    rows, options = given.rows, Options(borrowed=form)
+    lender, printed = make_lender(rows, given.slice, options), True
+    if lender is not None:
+        printed = lender.judge.informative
+        lender = lender._replace(judge=lender.judge._replace(informative=True))
+    results = [
+        NOT_ASKED if name == "base" else fit_policy(rows, given.slice, p, options, lender).result
+        for p, name in enumerate(rows.policies)
+    ]
+    return Found(rows, results, {}, extra={"printed": printed})
 
 
 @pytest.mark.parametrize("form", ["balanced", "plug_in"])
-def test_what_is_lent_is_what_is_fitted(form):
+def test_what_is_found_is_what_is_printed_where_it_is(form):
     rngs = [generator(r, "borrowed", "weak_judge") for r in range(PER_DRAW)]
     block = WORLDS["weak_judge"].simulate.block(rngs, n=400, oracle_fraction=0.25, label_design="base")
-    wanted, own = fit_block(block, True, FORMS[form], tuned=True)
-    for part, values in lent(block, FORMS[form])._asdict().items():
-        if part != "f_known":
-            np.testing.assert_array_equal(values[~own], getattr(wanted, part)[~own])
+    given, options = many.data_sets(block), {"ci_prob": 0.95, "rngs": [None] * PER_DRAW}
+    found = many.estimate_each(find, given, form=form, **options)
+    wanted = many.estimate_each(direct.find, given, borrowed=form, interval="wald", **options)
+    printed = np.array([one.extra["printed"] for one in found.found])
+    borrowed = np.array(block.policies) != "base"
+    assert printed.all() if form == "plug_in" else 0 < printed.sum() < PER_DRAW
+    for part in ("estimate", "std_error", "df", "interval"):
+        ours, theirs = (getattr(values, part)[:, borrowed] for values in (found, wanted))
+        np.testing.assert_array_equal(ours[printed], theirs[printed])
+        assert part == "df" or np.isnan(theirs[~printed]).all()
 
 
 @lru_cache
@@ -109,21 +119,11 @@ def simulate(world, m, form="balanced"):
 
 def differences_too(block, form, target):
     """Levels and differences of the data sets of a block."""
-    found = lent(block, FORMS[form])
-    printed, far = (
-        lends(block, found) if form == "balanced" else (np.ones(PER_DRAW, bool), found.value * 0 > 0)
-    )
+    options = {"ci_prob": 0.95, "rngs": [None] * PER_DRAW, "form": form}
+    got = many.estimate_each(find, many.data_sets(block), **options)
+    printed = np.array([one.extra["printed"] for one in got.found])
     names = [k for k, name in enumerate(block.policies) if name != "base"]
     first, second = (np.array(side) for side in zip(*combinations(names, 2), strict=True))
-    numbers = Numbers(
-        found.value,
-        found.influence,
-        standard_error(found.influence),
-        pooled_df(found.variance, found.df),
-        np.where(far, Status.LOW_SUPPORT, Status.OK),
-        found.balance if form == "balanced" else None,
-    )
-    got = assemble_block(block, numbers, ci_prob=0.95, kind="wald")
     off = got.estimate - target
     apart = got.pairs(first, second, 0.95)
     for values, of in (

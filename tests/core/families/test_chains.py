@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cje_core.calibration.calibrated import Calibration
+from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.data import from_arrays
-from cje_core.estimators import bayes_direct, bayes_rogan_gladen, direct, projection_posterior
+from cje_core.estimators import (
+    bayes_corrected,
+    bayes_direct,
+    bayes_rogan_gladen,
+    direct,
+    projection_posterior,
+)
 from cje_core.families import chains, posterior
+from cje_core.streams import generator
+from cje_core.workflow import posterior as analysis
 
 
 def world(binary=False, n=120, seed=3, noise=0.05):
@@ -105,6 +113,54 @@ def test_independent_draws_are_dealt_and_those_of_a_chain_are_not():
 def test_too_few_labels_leave_no_posterior():
     data = world().isel(prompt=slice(100, 120))
     assert not chains.sample(data, n_draws=10, rng=1).children
+
+
+def test_both_estimators_of_an_analysis_take_one_calibrator():
+    given = calibrated(world())
+    found = analysis.posterior(given, engine="gibbs", margin=0.1, seed=5)
+    for name, estimator in (("bayes_direct", bayes_direct), ("bayes_corrected", bayes_corrected)):
+        rng = generator(5, "analyze", "posterior")
+        alone = estimator.estimate(given, rng=rng, n_draws=analysis.N_DRAWS)
+        np.testing.assert_array_equal(found.estimates[name]["draws"], alone["draws"])
+
+
+@pytest.mark.slow  # imports PyMC
+def test_an_analysis_by_nuts_samples_once(monkeypatch):
+    """Two estimates and the file of chains come of one trace, which is passed on: NUTS remembers nothing."""
+    import xarray as xr
+
+    from cje_core.bayes import gibbs
+    from cje_core.bayes.models import nuts
+
+    monkeypatch.setattr(posterior, "MIN_RUN", 2000)
+    given, sampled = calibrated(world()), []
+
+    def run(model, options, *, rng):
+        sampled.append(model)
+        drawn = gibbs.sample(posterior.prepare(given).graded.levels, n_draws=2000, rng=rng)
+        apart = {
+            name: (("chain", "draw", *extra), getattr(drawn, name).reshape(4, 500, *size))
+            for name, extra, size in (
+                ("ends", ["end"], (2,)),
+                ("shape", ["spline"], (8,)),
+                ("sigma", [], ()),
+            )
+        }
+        energy = rng.standard_normal((4, 500))
+        steps = {
+            "energy": (("chain", "draw"), energy),
+            "diverging": (("chain", "draw"), np.zeros((4, 500), bool)),
+        }
+        groups = {"posterior": xr.Dataset(apart), "sample_stats": xr.Dataset(steps)}
+        return nuts.to_arviz(xr.DataTree.from_dict(groups))
+
+    monkeypatch.setattr(nuts, "run", run)
+    found = analysis.posterior(given, engine="nutpie", margin=0.1, seed=5)
+    tree = analysis.to_tree(found, given, 5)
+    assert len(sampled) == 1
+    known = nuts.posterior(found.calibrator.trace)["ends"].values
+    low, high = given.data.attrs["oracle_range"]
+    np.testing.assert_allclose(tree["posterior"]["ends"].values, low + (high - low) * known, rtol=1e-12)
 
 
 @pytest.mark.slow

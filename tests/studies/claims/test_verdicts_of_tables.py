@@ -5,7 +5,7 @@ import pytest
 
 from cje_sim.exact import typicality as exact
 from studies import claims
-from studies.claims import pass_fail, tables, typicality_zipf, weights
+from studies.claims import pass_fail, tables, typicality_zipf, uq_tables, weights
 from studies.engine import published
 from studies.ledger.claim import Evidence, Trial, verdict
 from studies.ledger.trial import by_source
@@ -101,3 +101,14 @@ def test_a_rows_conditions_world_and_second_method_are_on_its_page():
         text = judged(name)[1].text
         assert "The paper's conditions" in text, name
     assert "second method" in judged("tab-mbpp")[1].text
+
+
+@pytest.mark.parametrize(
+    "claim", [c for c in (*tables.CLAIMS, *uq_tables.CLAIMS) if c.study], ids=lambda c: c.name
+)
+def test_a_reader_finds_the_conditions_the_world_the_second_method_and_the_size(claim):
+    text = claim.decide(Trial(claim.name, "smoke")).text
+    needed = ["Our world: ", "From docs/studies/", "replicates of each"]
+    if not claim.source.startswith("ours"):
+        needed += ["The paper's conditions: ", "The second method: "]
+    assert [words for words in needed if words not in text] == []
