@@ -82,7 +82,7 @@ def _numeric(column: "pd.Series[str]") -> bool:
     return bool(column.str.match(r"^(-|[-+]?[\d.,]+(e[-+]?\d+)?\b.*)$").all())
 
 
-def tex(text: str) -> str:
+def tex(text: object) -> str:
     r"""Text for LaTeX.
 
     Examples
@@ -90,33 +90,16 @@ def tex(text: str) -> str:
     >>> print(tex("a_b > 50%"))
     a\_b \textgreater{} 50\%
     """
-    return "".join(TEX.get(character, character) for character in text)
+    return "".join(TEX.get(character, character) for character in str(text))
 
 
 def latex(title: str, frame: pd.DataFrame) -> str:
     """A table of text in LaTeX; it takes the packages booktabs and longtable, which breaks it over pages."""
     align = "".join("r" if _numeric(frame[column]) else "l" for column in frame.columns)
-
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join(tex(str(cell)) for cell in cells) + r" \\"
-
-    rows = [line(row) for row in frame.to_numpy().tolist()]
-    head = [r"\toprule", line([str(column) for column in frame.columns]), r"\midrule"]
-    return "\n".join(
-        [
-            f"\\begin{{longtable}}{{{align}}}",
-            f"\\caption{{{tex(title)}}} \\\\",
-            *head,
-            r"\endfirsthead",
-            *head,
-            r"\endhead",
-            r"\bottomrule",
-            r"\endlastfoot",
-            *rows,
-            r"\end{longtable}",
-            "",
-        ]
+    styled = (
+        frame.reset_index(drop=True).style.hide(axis="index").format(tex).format_index(tex, axis="columns")
     )
+    return styled.to_latex(environment="longtable", hrules=True, column_format=align, caption=tex(title))
 
 
 def markdown(frame: pd.DataFrame) -> str:

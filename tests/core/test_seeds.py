@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from cje_core.streams import Streams, seeded, streams_of
+from cje_core.seeds import seeded
+from cje_core.streams import Streams, streams_of
 
 KEYS = arrays.arrays(np.uint32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=9))
 
