@@ -221,12 +221,12 @@ ALGORITHMS = (
 )  # fmt: skip
 
 IMPLEMENTATION = (
-    *(Row("tab:schema", f"column {field}", "data.schema.logs.read_logs, cje-lab tf-cache",
+    *(Row("tab:schema", f"column {field}", "io.schema.logs.read_logs, cje-lab tf-cache",
           lambda w, field=field: column_read(w, field))
       for field in ("x_id", "tokens", "logp_pi0", "judge_S", "judge_cfg", "run_cfg", "fold_id", "cohort")),
     Row("TF cache (per target $\\pi'$)", "logW and weights with one denominator, the rest left out and counted",
         "offpolicy.tf_cache.tf_cache, cje-lab tf-cache", cached),
-    Row("app:impl-determinism", "ids hashed with a salt", "data.schema.redacted.redact, cje-lab analyze --salt",
+    Row("app:impl-determinism", "ids hashed with a salt", "io.schema.redacted.redact, cje-lab analyze --salt",
         lambda w: redact(["a", "b"], "0123456789abcdef") != redact(["a", "b"], "another secret of it")),
     Row("app:impl-tf", "determinism, additivity, provenance, masking",
         "offpolicy.log_likelihoods.check, cje-lab audit likelihoods", conformance),
