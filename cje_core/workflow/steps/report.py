@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from cje_core.data.arrays import unpacked_once
-from cje_core.families.off_policy.value import unpack_logs
+from cje_core.families.off_policy.stages import make_logs
 from cje_core.verdict.reporting import ledger
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import conclude
@@ -17,7 +17,7 @@ from cje_core.workflow.reading.prepare import Ready
 from cje_core.workflow.steps.estimate import STACK
 from cje_core.workflow.steps.files import read_tree
 from cje_core.workflow.steps.jackknife import jackknife_traces
-from cje_core.workflow.steps.stabilise import stabilisation
+from cje_core.workflow.steps.stabilise import stabilisation, with_both_weights
 from cje_core.workflow.steps.state import read_state
 
 
@@ -39,9 +39,10 @@ def ledgers(analysis: Analysis, traces: Mapping[str, xr.Dataset] | None = None) 
     """
     given = analysis.calibrated
     with unpacked_once(given.data, checked=True):
+        logs = None if analysis.overlap is None else with_both_weights(make_logs(given))
         if traces is None:
-            traces = jackknife_traces(given, analysis.estimates)
-        how = None if analysis.overlap is None else stabilisation(unpack_logs(given))
+            traces = jackknife_traces(given, analysis.estimates, logs)
+        how = None if logs is None else stabilisation(logs)
     of_primary: dict[str, Any] = {
         "sensitivity": analysis.if_biased,
         "contrasts": analysis.contrasts,
