@@ -191,7 +191,7 @@ def orthogonality(w):
     found = w.estimate("dr_cpo").sel(policy="clone")
     label, weight = w.logged.label, w.weight
     seen = np.isfinite(label) & np.isfinite(weight)
-    gap = label[seen] - w.logs.outcome.logged[seen]
+    gap = label[seen] - w.logs.outcomes[()].logged[seen]
     inside = found.orthogonality_interval.values
     return (
         near(found.orthogonality, (weight[seen] * gap).sum() / weight[seen].sum()) and inside[0] < inside[1]

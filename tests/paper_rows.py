@@ -163,7 +163,7 @@ THEORY = (
         >= weights.ess_fraction(w.weight)),
     Row("app:nuisances", "g from rollouts: mean of q over the policy's draws", "estimators.dr_cpo.estimate",
         lambda w: near(w.estimate("dr_cpo").direct_part.sel(policy="clone"),
-                       w.logs.outcome.fresh[w.logs.of(w.p).fresh].mean())),
+                       w.logs.outcomes[()].fresh[w.logs.of(w.p).fresh].mean())),
     Row("app:nuisances", "a light smoother of g, the same where every prompt has fresh responses",
         "families.off_policy.smooth.smoothed_mean, estimators.dr_cpo.estimate",
         lambda w: near(w.value("dr_cpo", smooth_g=True), w.value("dr_cpo"))),

@@ -31,11 +31,12 @@ def policy_value(
     p: int,
     *,
     weighting: off_policy.Stabilisation = off_policy.DEFAULT,
+    outcome: tuple[str, ...] = (),
     smooth_g: bool = False,
 ) -> off_policy.Value:
-    """Calibrated DR of policy p."""
-    weight, facts = off_policy.stabilised_weights(logs, p, "residual", weighting)
-    return off_policy.dr_value(logs, p, weight, facts, smooth_g=smooth_g)
+    """Calibrated DR of policy p; `outcome` as in `cje_core.estimators.dr_cpo`."""
+    weight, facts = off_policy.stabilised_weights(logs, p, "residual", weighting, outcome)
+    return off_policy.dr_value(logs, p, weight, facts, outcome=logs.outcomes[outcome], smooth_g=smooth_g)
 
 
 @estimator(fresh=True)
@@ -63,5 +64,10 @@ def estimate(
     And ``ess_fraction(policy)`` of the stabilised weights, ``beta(policy, candidate)``, ``alpha`` and
     ``guard_engaged`` (1 or 0).
     """
+    features = off_policy.feature_names(outcome)
     options = weighting._asdict() | ({"smooth_g": True} if smooth_g else {})
-    return Method(partial(policy_value, weighting=weighting, smooth_g=smooth_g), options, outcome=outcome)
+    return Method(
+        partial(policy_value, weighting=weighting, outcome=features, smooth_g=smooth_g),
+        options | ({"outcome": list(features)} if features else {}),
+        partial(off_policy.with_weights, delta="residual", weighting=weighting, outcome=features),
+    )

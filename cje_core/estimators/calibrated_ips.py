@@ -66,7 +66,7 @@ def shrunk(
         mine.weight,
         mine.score,
         reward,
-        mine.candidates(CANDIDATES),
+        logs.weights.candidates[p],
         projection="rescale",
         candidates=CANDIDATES,
         objective="fit",
@@ -96,5 +96,6 @@ def estimate(*, weighting: off_policy.Stabilisation = off_policy.DEFAULT) -> Met
     return Method(
         partial(policy_value, weighting=weighting),
         weighting._asdict(),
+        partial(off_policy.with_weights, delta="reward", weighting=weighting),
         refuse=partial(shrunk, weighting=weighting),
     )

@@ -39,12 +39,12 @@ NEEDS = off_policy.NEEDS
 
 
 def policy_value(
-    logs: off_policy.Logs, p: int, *, outcome: off_policy.Outcome | None = None, smooth_g: bool = False
+    logs: off_policy.Logs, p: int, *, outcome: tuple[str, ...] = (), smooth_g: bool = False
 ) -> off_policy.Value:
-    """DR of policy p with raw weights; `outcome` replaces the held-out calibrator as q."""
+    """DR of policy p with raw weights; q is the model on the features `outcome`, by default the held-out calibrator."""
     weight = off_policy.raw_weights(logs, p)
-    facts = {"ess_fraction": ess_fraction(weight)}
-    return off_policy.dr_value(logs, p, weight, facts, outcome=outcome, smooth_g=smooth_g)
+    facts, q = {"ess_fraction": ess_fraction(weight)}, logs.outcomes[outcome]
+    return off_policy.dr_value(logs, p, weight, facts, outcome=q, smooth_g=smooth_g)
 
 
 @estimator(fresh=True)
@@ -65,6 +65,9 @@ def estimate(*, outcome: Sequence[str] = (), smooth_g: bool = False) -> Method:
     -------
     And ``ess_fraction(policy)`` of the weights used.
     """
+    features = off_policy.feature_names(outcome)
     return Method(
-        partial(policy_value, smooth_g=smooth_g), {"smooth_g": True} if smooth_g else {}, outcome=outcome
+        partial(policy_value, outcome=features, smooth_g=smooth_g),
+        ({"smooth_g": True} if smooth_g else {}) | ({"outcome": list(features)} if features else {}),
+        partial(off_policy.with_outcome, features=features),
     )

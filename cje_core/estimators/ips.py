@@ -44,17 +44,23 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
     weight = np.exp(np.minimum(logs.log_ratio[p, used], LARGEST))
     low = logs.oracle_range[0]
 
-    def mean_of(reward: FloatArray) -> off_policy.Source:
-        return off_policy.hajek(n, used, np.ones(len(used)), low + weight * (reward[used] - low))
+    def scaled(reward: FloatArray) -> FloatArray:
+        return np.asarray(low + weight * (reward[used] - low))
 
-    source = mean_of(logs.reward)
-    # the noise of a term is proportional to its weight: few effective weights leave few degrees of freedom
-    leverage = sum_by(used, weight / weight.sum(), n)
+    def mean_of(reward: FloatArray) -> off_policy.Source:
+        return off_policy.hajek(n, used, np.ones(len(used)), scaled(reward))
+
+    def sources() -> tuple[off_policy.Source, off_policy.Source]:
+        # the noise of a term is proportional to its weight: few effective weights leave few degrees of freedom
+        leverage = sum_by(used, weight / weight.sum(), n)
+        return off_policy.no_source(n), mean_of(logs.reward)._replace(leverage=leverage)
+
     return off_policy.Value(
-        off_policy.Source(0.0, lambda: (np.zeros(n), np.zeros(n))),
-        off_policy.Source(source.value, lambda: (source.influence, leverage)),
-        lambda: mean_of(logs.held_out.logged).influence,
-        lambda: [off_policy.Term(logs.fitted, logs.of(p).z, weight / len(used))],
+        0.0,
+        off_policy.hajek_mean(np.ones(len(used)), scaled(logs.reward)),
+        sources,
+        lambda: mean_of(logs.outcomes[()].logged).influence,
+        lambda: [off_policy.Term(off_policy.CALIBRATOR, logs.fitted, "logged", weight / len(used))],
         facts={"ess_fraction": ess_fraction(weight), "mean_weight": float(weight.mean())},
     )
 

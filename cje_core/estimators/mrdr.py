@@ -18,13 +18,14 @@ Examples
 {'base': 0.527, 'clone': 0.553, 'tilt_0.1': 0.563}
 """
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from cje_core.calibration.calibrator import fit
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
-from cje_core.calibration.leave_out import Ground, LeaveOut, Places
+from cje_core.calibration.leave_out import Ground, LeaveOut
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.calibration.two_stage import make_basis
 from cje_core.checks import FloatArray, IntArray, one_of
@@ -52,7 +53,7 @@ def label_weight(weight: FloatArray, omega: str) -> FloatArray:
     return np.maximum(value / mean, LEAST) if mean > 0 else np.ones(len(weight))
 
 
-def labelled_logs(logs: off_policy.Logs, p: int) -> IntArray | Status:
+def labelled_places(logs: off_policy.Logs, p: int) -> IntArray | Status:
     """Which of the used logged responses of policy p have labels, or why too few of them do."""
     used = off_policy.used_rows(logs, p)
     labelled = np.flatnonzero(np.isfinite(logs.logged.label[used]))
@@ -64,41 +65,72 @@ def labelled_logs(logs: off_policy.Logs, p: int) -> IntArray | Status:
     return labelled
 
 
+def with_labelled(logs: off_policy.Logs) -> off_policy.Logs:
+    """Logs with the labelled logged responses of every policy.
+
+    Policies whose logged responses have the same labels share what no weight changes.
+    """
+    if logs.labelled:
+        return logs
+    mode, increasing = logs.pooled.mode, logs.pooled.increasing
+    shared: dict[bytes, off_policy.LabelledLogs] = {}  # by the prompts of the labels
+    made: list[off_policy.LabelledLogs | Status] = []
+    for p in range(len(logs.policies)):
+        at = labelled_places(logs, p)
+        if isinstance(at, Status):
+            made.append(at)
+            continue
+        prompt = off_policy.used_rows(logs, p)[at]
+        same = shared.get(prompt.tobytes())
+        if same is None:
+            z = logs.logged.z[prompt]
+            basis = None if mode == "monotone" else make_basis(z, increasing)
+            ground = Ground(z, logs.fold[prompt], logs.n_folds, increasing, basis)
+            same = off_policy.LabelledLogs(at, ground, off_policy.places_on(logs, ground))
+            shared[prompt.tobytes()] = same
+        made.append(same._replace(at=at))
+    return replace(logs, labelled=tuple(made))
+
+
 def weighted_outcome(
-    logs: off_policy.Logs, p: int, labelled: IntArray, weight: FloatArray, omega: str
+    logs: off_policy.Logs,
+    p: int,
+    labelled: off_policy.LabelledLogs,
+    weight: FloatArray,
+    omega: str,
+    fit_name: str,
 ) -> off_policy.Outcome:
     """The outcome model of policy p: labelled logged responses weighted by omega, cross-fitted."""
-    shared, mode, increasing = logs.shared, logs.shared.fitted.mode, logs.shared.fitted.increasing
-    used = off_policy.used_rows(logs, p)
-    prompt = used[labelled]
-    z, label, w = logs.logged.z[prompt], logs.logged.label[prompt], label_weight(weight[labelled], omega)
-
-    def ground() -> tuple[Ground, Places]:
-        basis = None if mode == "monotone" else make_basis(z, increasing)
-        made = Ground(z, logs.fold[prompt], shared.n_folds, increasing, basis)
-        return made, shared.places(made)
-
-    # policies whose logged responses have the same labels share what no weight changes
-    common, places = logs.once(("mrdr", prompt.tobytes()), ground)
-    fits = LeaveOut(common, label, w, mode == "two_stage_monotone")
-    index = off_policy.fresh_rows(logs, p)
-    at = np.concatenate([np.searchsorted(shared.seen, used), len(shared.seen) + index])
-    q = fits.predict(places, shared.fold[at], at=at)
+    mode, increasing = logs.pooled.mode, logs.pooled.increasing
+    used, index = off_policy.used_rows(logs, p), off_policy.fresh_rows(logs, p)
+    prompt = used[labelled.at]
+    z, label, w = logs.logged.z[prompt], logs.logged.label[prompt], label_weight(weight[labelled.at], omega)
+    fits = LeaveOut(labelled.ground, label, w, mode == "two_stage_monotone")
+    at = np.concatenate([np.searchsorted(logs.seen, used), len(logs.seen) + index])
+    fold = logs.fold[np.concatenate([used, logs.rows.prompt[index]])]
+    q = fits.predict(labelled.places, fold, at=at)
     logged, fresh = np.full(len(logs.rows.prompts), np.nan), np.full(len(logs.rows.z), np.nan)
     logged[used], fresh[index] = q[: len(used)], q[len(used) :]
 
-    def taught() -> OracleSlice:
-        model = fit(z, label, w, mode=mode, increasing=increasing, basis=common.basis)
+    def labels() -> OracleSlice:
+        model = fit(z, label, w, mode=mode, increasing=increasing, basis=labelled.ground.basis)
         return logs.fitted._replace(calibrator=model, z=z, label=label, weight=w, prompt=prompt)
 
-    return off_policy.Outcome(taught, logged, fresh)
+    return off_policy.Outcome(logged, fresh, fit=fit_name, labels=labels)
+
+
+def stages(logs: off_policy.Logs, weights: str) -> off_policy.Logs:
+    """Logs with the stages that MRDR with such weights reads."""
+    if weights == "stabilised":
+        logs = off_policy.with_weights(logs, "residual")
+    return with_labelled(logs)
 
 
 def policy_value(
     logs: off_policy.Logs, p: int, *, omega: str = "w", weights: str = "stabilised"
 ) -> off_policy.Value | Status:
     """MRDR of policy p, or the status that says why its outcome model cannot be fitted."""
-    labelled = labelled_logs(logs, p)
+    labelled = logs.labelled[p]
     if isinstance(labelled, Status):
         return labelled
     if weights == "stabilised":
@@ -106,7 +138,7 @@ def policy_value(
     else:
         weight = off_policy.raw_weights(logs, p)
         facts = {"ess_fraction": ess_fraction(weight)}
-    outcome = weighted_outcome(logs, p, labelled, weight, omega)
+    outcome = weighted_outcome(logs, p, labelled, weight, omega, f"mrdr {omega} {weights}")
     return off_policy.dr_value(logs, p, weight, facts, outcome=outcome)
 
 
@@ -127,4 +159,4 @@ def estimate(*, omega: str = "w", weights: str = "stabilised") -> Method:
     for name, chosen, known in (("omega", omega, OMEGA), ("weights", weights, WEIGHTS)):
         one_of(chosen, name, known)
     value = partial(policy_value, omega=omega, weights=weights)
-    return Method(value, {"omega": omega, "weights": weights})
+    return Method(value, {"omega": omega, "weights": weights}, partial(stages, weights=weights))

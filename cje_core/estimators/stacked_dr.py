@@ -39,7 +39,7 @@ from cje_core.calibration.folds import assign_folds
 from cje_core.checks import FloatArray, one_of
 from cje_core.estimators import Role, available, calibrated_dr_cpo, load, mrdr, tmle
 from cje_core.families.off_policy import value as off_policy
-from cje_core.families.off_policy.estimate import Method, estimator
+from cje_core.families.off_policy.estimate import Method, estimator, prepared, refusal
 from cje_core.families.off_policy.labels import label_error
 from cje_core.inference.estimate import Status
 from cje_core.inference.sums import cluster_sums
@@ -74,37 +74,45 @@ def column_rank(columns: FloatArray) -> int:
     return int(np.linalg.matrix_rank(triangle, tol=1e-8 * np.abs(columns).max() * np.sqrt(columns.size)))
 
 
-def mix(values: Sequence[off_policy.Value], alpha: FloatArray) -> off_policy.Value:
-    """Convex combination of values; alpha (members,) or one column per prompt (members, n).
+Sources = tuple[off_policy.Source, off_policy.Source]  # direct and ips
+
+
+def mix(
+    values: Sequence[off_policy.Value], sources: Sequence[Sources], alpha: FloatArray
+) -> off_policy.Value:
+    """Convex combination of values, whose sources are given; alpha (members,) or one column per prompt (members, n).
 
     Where alpha changes between prompts each half contributes its own one-step estimate, value plus mean influence.
     """
-    per_prompt = np.broadcast_to(alpha.reshape(len(values), -1), (len(values), len(values[0].path)))
+    n = len(sources[0][0].influence)
+    per_prompt = np.broadcast_to(alpha.reshape(len(values), -1), (len(values), n))
     mean = per_prompt.mean(axis=1)
 
-    def blend(sources: Sequence[off_policy.Source]) -> off_policy.Source:
-        influence = np.sum([a * s.influence for a, s in zip(per_prompt, sources, strict=True)], axis=0)
-        value = sum(a * s.value for a, s in zip(mean, sources, strict=True)) + influence.mean()
+    def added(columns: Sequence[FloatArray]) -> FloatArray:
+        return np.asarray(np.sum([a * column for a, column in zip(per_prompt, columns, strict=True)], axis=0))
 
-        def make() -> tuple[FloatArray, FloatArray]:
-            leverage = np.sum([a * s.leverage for a, s in zip(per_prompt, sources, strict=True)], axis=0)
-            return influence - influence.mean(), leverage
-
-        return off_policy.Source(float(value), make)
+    def blend(each: Sequence[off_policy.Source]) -> off_policy.Source:
+        influence = added([s.influence for s in each])
+        value = sum(a * s.value for a, s in zip(mean, each, strict=True)) + influence.mean()
+        return off_policy.Source(
+            float(value), influence - influence.mean(), added([s.leverage for s in each])
+        )
 
     def orthogonality() -> off_policy.Source | None:
-        known = [s for s in (v.orthogonality for v in values) if s is not None]
+        known = [s for s in (v.orthogonality() for v in values) if s is not None]
         return blend(known) if len(known) == len(values) else None
 
+    direct, ips = (blend([pair[k] for pair in sources]) for k in (0, 1))
     return off_policy.Value(
-        blend([v.direct for v in values]),
-        blend([v.ips for v in values]),
-        lambda: np.asarray(np.sum([a * v.path for a, v in zip(per_prompt, values, strict=True)], axis=0)),
+        direct.value,
+        ips.value,
+        lambda: (direct, ips),
+        lambda: added([v.held_out_influence() for v in values]),
         lambda: [
             term._replace(weight=a * term.weight)
             for a, v in zip(mean, values, strict=True)
             if a > 0
-            for term in v.terms
+            for term in v.terms()
         ],
         orthogonality,
     )
@@ -112,10 +120,29 @@ def mix(values: Sequence[off_policy.Value], alpha: FloatArray) -> off_policy.Val
 
 def member(logs: off_policy.Logs, p: int, name: str) -> off_policy.Value | Status:
     """Value of policy p by a member of the stack, or the status that says why it has none."""
-    found: off_policy.Value | Status = logs.put_or(
-        ("member", name, p), lambda: load(name).policy_value(logs, p)
-    )
-    return found
+    known = logs.members[name][p] if name in logs.members else None
+    if known is not None:
+        return known
+    value: off_policy.Value | Status = load(name).policy_value(logs, p)
+    return value
+
+
+def with_members(logs: off_policy.Logs, members: Sequence[str] = LIBRARY) -> off_policy.Logs:
+    """Logs with the values of members; None for a policy to which no doubly robust estimator gives one."""
+    some = [not isinstance(refusal(logs, p, fresh=True), Status) for p in range(len(logs.policies))]
+    logs = prepared(logs, estimate.method(members=members))
+    made = {
+        name: tuple(member(logs, p, name) if ok else None for p, ok in enumerate(some)) for name in members
+    }
+    return replace(logs, members={**logs.members, **made})
+
+
+def stages(logs: off_policy.Logs, members: Sequence[str], columns: str) -> off_policy.Logs:
+    """Logs with the stages that these members read, and those of their columns."""
+    for name in members:
+        logs = load(name).estimate.method().stages(logs)
+    logs = off_policy.with_outcome(logs)
+    return logs if columns == "sampling" else off_policy.with_refit(logs)
 
 
 def policy_value(
@@ -133,12 +160,15 @@ def policy_value(
     if not values:
         return next(v for v in found.values() if isinstance(v, Status))
     rows, library = logs.rows, list(values.values())
+    sources = [v.sources() for v in library]
     if columns == "sampling":
-        phi = [v.path for v in library]
+        phi = [
+            direct.influence + v.held_out_influence() for v, (direct, _) in zip(library, sources, strict=True)
+        ]
     else:
         phi = [
-            v.direct.influence + v.ips.influence + label_error(logs, p, v.terms, borrowed).part.influence
-            for v in library
+            direct.influence + ips.influence + label_error(logs, p, v.terms(), borrowed).part.influence
+            for v, (direct, ips) in zip(library, sources, strict=True)
         ]
     summed = cluster_sums(np.stack(phi), rows.cluster)
     if outer_split:
@@ -148,7 +178,7 @@ def policy_value(
         mean = alpha.mean(axis=1)
     else:
         alpha = mean = stack_weights(summed)
-    stack = mix(library, alpha)
+    stack = mix(library, sources, alpha)
     if logs.left_out is not None:  # nobody asks for the facts of a rerun
         return stack
     weight = np.zeros(len(members))
@@ -191,4 +221,4 @@ def estimate(
     one_of(columns, "columns", COLUMNS)
     options = {"members": tuple(members), "columns": columns, "ridge": RIDGE, "outer_split": outer_split}
     value = partial(policy_value, members=members, columns=columns, outer_split=outer_split)
-    return Method(value, options, knows_borrowed=True)
+    return Method(value, options, partial(stages, members=members, columns=columns), knows_borrowed=True)

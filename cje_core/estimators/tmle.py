@@ -25,6 +25,8 @@ Examples
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from scipy import special
@@ -57,19 +59,32 @@ def clever_covariate(
     return np.maximum(out, SMALLEST), np.maximum(new, SMALLEST)
 
 
-def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
-    """TMLE of policy p."""
+def with_covariates(logs: off_policy.Logs, outcome: tuple[str, ...] = ()) -> off_policy.Logs:
+    """Logs with q on the features `outcome`, and h of every policy, which no label changes."""
+    logs = off_policy.with_outcome(logs, outcome)
+    if logs.covariates:
+        return logs
+    nothing = np.empty(0), np.empty(0)
+    made = [
+        clever_covariate(mine, mine.z_fresh[:, 0], logs.fold[logs.rows.prompt[mine.fresh]])
+        if len(mine.used)
+        else nothing
+        for mine in logs.policies
+    ]
+    return replace(logs, covariates=tuple(made))
+
+
+def policy_value(logs: off_policy.Logs, p: int, *, outcome: tuple[str, ...] = ()) -> off_policy.Value:
+    """TMLE of policy p; `outcome` as in `cje_core.estimators.dr_cpo`."""
     rows, n, mine = logs.rows, len(logs.rows.prompts), logs.of(p)
     low, span = logs.oracle_range[0], logs.oracle_range[1] - logs.oracle_range[0]
     used, index = mine.used, mine.fresh
-    h, h_fresh = mine.once(
-        "tmle", lambda: clever_covariate(mine, mine.z_fresh[:, 0], logs.fold[rows.prompt[index]])
-    )
+    (h, h_fresh), model = logs.covariates[p], logs.outcomes[outcome]
 
     def unit(values: FloatArray) -> FloatArray:
         return np.clip((values - low) / span, EDGE, 1 - EDGE)
 
-    q, q_fresh = unit(logs.outcome.logged[used]), unit(logs.outcome.fresh[index])
+    q, q_fresh = unit(model.logged[used]), unit(model.fresh[index])
     guess, guess_fresh = special.logit(q), special.logit(q_fresh)
     eps = float(fluctuate(guess, h, (logs.reward[used] - low) / span, h, len(used)))
     star, star_fresh = special.expit(guess + eps * h), special.expit(guess_fresh + eps * h_fresh)
@@ -78,27 +93,31 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
     information = (h**2 * moved).sum()
     scale = float((mass * h_fresh * moved_fresh).sum() / information) if information > 0 else 1 / len(used)
 
-    direct = off_policy.hajek(n, rows.prompt[index], rows.weight[index], low + span * star_fresh)
-    share, expected = scale * h, low + span * star
+    share, expected, expected_fresh = scale * h, low + span * star, low + span * star_fresh
 
     def correction(reward: FloatArray) -> FloatArray:
         return n * sum_by(used, share * (reward[used] - expected), n)
 
+    def sources() -> tuple[off_policy.Source, off_policy.Source]:
+        direct = off_policy.hajek(n, rows.prompt[index], rows.weight[index], expected_fresh)
+        return direct, off_policy.Source(0.0, correction(logs.reward), sum_by(used, share, n))
+
+    def term(rows: str, weight: FloatArray) -> off_policy.Term:
+        return off_policy.Term(off_policy.CALIBRATOR, logs.fitted, rows, weight)
+
     def terms() -> list[off_policy.Term]:
-        model, moves = logs.outcome, moved / (q * (1 - q))
+        moves = moved / (q * (1 - q))
         of_fresh = mass * moved_fresh / (q_fresh * (1 - q_fresh))
         if model.linear is None:  # q and R are one calibrator
-            return [
-                off_policy.Term(logs.fitted, mine.z_fresh, of_fresh),
-                off_policy.Term(logs.fitted, mine.z, share * (1 - moves)),
-            ]
+            return [term("fresh", of_fresh), term("logged", share * (1 - moves))]
         of_model = off_policy.outcome_terms(logs, p, model, of_fresh, -share * moves)
-        return [*of_model, off_policy.Term(logs.fitted, mine.z, share)]
+        return [*of_model, term("logged", share)]
 
     return off_policy.Value(
-        direct,
-        off_policy.Source(0.0, lambda: (correction(logs.reward), sum_by(used, share, n))),
-        lambda: direct.influence + correction(logs.held_out.logged),
+        off_policy.hajek_mean(rows.weight[index], expected_fresh),
+        0.0,
+        sources,
+        lambda: correction(logs.outcomes[()].logged),
         terms,
         lambda: off_policy.orthogonality(logs, used, mine.weight, expected),
         {"ess_fraction": ess_fraction(h), "epsilon": eps},
@@ -118,4 +137,9 @@ def estimate(*, outcome: Sequence[str] = ()) -> Method:
     -------
     And ``epsilon(policy)`` and ``ess_fraction(policy)``, that of h.
     """
-    return Method(policy_value, outcome=outcome)
+    features = off_policy.feature_names(outcome)
+    return Method(
+        partial(policy_value, outcome=features),
+        {"outcome": list(features)} if features else {},
+        partial(with_covariates, outcome=features),
+    )

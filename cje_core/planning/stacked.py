@@ -12,16 +12,14 @@ responses are taken as known, and their law as the pilot shows it: where the lar
 forecast is too small, so a policy that the estimator flags for overlap has components but no claim to them.
 """
 
-from functools import partial
-
 import numpy as np
 
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.checks import FloatArray
 from cje_core.estimators import stacked_dr
 from cje_core.families.finish import name_missing_spread
-from cje_core.families.off_policy.estimate import Method, error_parts, policy_results
-from cje_core.families.off_policy.logs import unpack_logs
+from cje_core.families.off_policy.estimate import policy_results
+from cje_core.families.off_policy.stages import make_logs
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, pooled_df_of_one
 from cje_core.inference.sums import cluster_sums
@@ -30,15 +28,14 @@ from cje_core.planning.split import Split, failed
 
 def stacked_splits(given: Calibrated) -> list[Split]:
     """Sources of error of each policy's stacked value, in the order of `Rows.policies`."""
-    logs = unpack_logs(given)
-    rows, stack = logs.rows, Method(partial(stacked_dr.policy_value, members=stacked_dr.LIBRARY))
-    out = []
-    for p, (value, result, _) in enumerate(policy_results(logs, stack, fresh=True)):
+    logs = make_logs(given)
+    rows, out = logs.rows, list[Split]()
+    for _, result, _, error in policy_results(logs, stacked_dr.estimate.method(), fresh=True):
         status = name_missing_spread(result).status
-        if isinstance(value, Status) or status is Status.CONSTANT_LABELS or not np.isfinite(result.std_error):
+        if error is None or status is Status.CONSTANT_LABELS or not np.isfinite(result.std_error):
             out.append(failed(rows, status))
             continue
-        _, (direct, ips, calibration) = error_parts(logs, p, value, "balanced")
+        direct, ips, calibration = error.parts
         sampling = [_per_cluster(part, rows.cluster) for part in (direct, ips)]
         df = pooled_df_of_one([float((part**2).sum()) for part in sampling], [direct.df, ips.df])
         labels = _per_cluster(calibration, rows.cluster)

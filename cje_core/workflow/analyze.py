@@ -21,6 +21,7 @@ import xarray as xr
 from cje_core import estimators
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.label_balance import label_balance
+from cje_core.families.off_policy.logs import Logs
 from cje_core.inference.contrasts import contrasts
 from cje_core.offpolicy.log_likelihoods import clones
 from cje_core.streams import generator
@@ -131,7 +132,8 @@ def conclude(ready: Ready, found: dict[str, xr.Dataset] | None = None, *, start:
     ``start`` is when the work began, by `time.perf_counter`.
     """
     given, asked = ready.given, ready.asked
-    found = dict(ready.joined(estimates(given, asked)) if found is None else found)
+    logs = with_stages(given, asked) if found is None else None
+    found = dict(ready.joined(estimates(given, asked, logs)) if found is None else found)
     believed = None
     if asked.bayes is not None:
         believed = posterior(given, engine=asked.bayes, margin=asked.margin, seed=asked.seed)
@@ -139,7 +141,7 @@ def conclude(ready: Ready, found: dict[str, xr.Dataset] | None = None, *, start:
     primary = primary_of(found, asked.names)
 
     def at_level(names: Sequence[str], ci_prob: float) -> Mapping[str, xr.Dataset]:
-        return ready.joined(estimates(given, asked._replace(names=list(names)), ci_prob=ci_prob))
+        return ready.joined(estimates(given, asked._replace(names=list(names)), logs, ci_prob=ci_prob))
 
     audited = audits(given, asked.margin, believed)
     passed = evaluate_gates(found, primary, audited, asked.target_mde)
@@ -215,8 +217,23 @@ def _with_cohorts(whole: Analysis, asked: Asked, start: float) -> Analysis:
     return replace(whole, cohorts=tables, seconds=time.perf_counter() - start)
 
 
-def estimates(given: Calibrated, asked: Asked, **more: Any) -> dict[str, xr.Dataset]:
-    """Estimates by the chosen estimators, each with those of the options that it has; `more` are options too."""
+def with_stages(given: Calibrated | Logs, asked: Asked) -> Logs | None:
+    """Logs with all that the chosen off-policy estimators read, each stage computed once; None where none is chosen."""
+    logs = given if isinstance(given, Logs) else None
+    for name in asked.names:
+        prepare = getattr(estimators.load(name).estimate, "prepare", None)
+        if prepare is not None:
+            logs = prepare(logs or given, borrowed=asked.borrowed)
+    return logs
+
+
+def estimates(
+    given: Calibrated, asked: Asked, logs: Logs | None = None, **more: Any
+) -> dict[str, xr.Dataset]:
+    """Estimates by the chosen estimators, each with those of the options that it has; `more` are options too.
+
+    ``logs`` are those of the data, from `with_stages`, for the estimators that weight logged responses.
+    """
     options = {"borrowed": asked.borrowed, "margin": asked.margin, **more}
     decreasing = given.calibration.direction == "decreasing"
     upright = calibrated(turned(given.data)) if decreasing else given
@@ -227,7 +244,9 @@ def estimates(given: Calibrated, asked: Asked, **more: Any) -> dict[str, xr.Data
         module = estimators.load(name)
         known = inspect.signature(module.estimate).parameters
         taken = {k: v for k, v in options.items() if k in known}
-        data = given if "calibration" in known else upright
+        data: Calibrated | Logs | xr.Dataset = given if "calibration" in known else upright
+        if logs is not None and hasattr(module.estimate, "prepare"):
+            data = logs
         found[name] = module.estimate(data, rng=generator(asked.seed, "analyze", name), **taken)
     return found
 

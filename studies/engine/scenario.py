@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.data.block import Block
 from cje_core.data.errors import DataError
 from cje_core.families.many import data_sets, estimate_each
+from cje_core.families.off_policy.logs import Logs
 from cje_core.inference.pairs import Pairs, pair_errors
 from cje_core.streams import Cell, Level, Streams
 from cje_sim import scenarios
@@ -24,6 +26,14 @@ from studies.engine.study import Method, Scenario, Setting, Study
 
 if TYPE_CHECKING:
     import xarray as xr
+
+
+@dataclass
+class Shared:
+    """One data set of a replicate, and what its methods computed of its logged responses, for those that follow."""
+
+    given: Calibrated
+    logs: Logs | None = None  # with the stages that any method so far has read
 
 
 def world_of(scenario: str | Scenario) -> Any:
@@ -100,7 +110,7 @@ def replicates_of_scenario(
     for r, s in enumerate(streams if rest else ()):
         data = simulate(**setting.arguments, rng=s("data"))
         # so that no method's time is that of laying out the data, nor that of the fit all share
-        shared = _fitted(study, [name for _, name in rest], data)
+        shared = Shared(_fitted(study, [name for _, name in rest], data))
         for m, name in rest:
             on_data = partial(_on_data, study, name, shared, setting.policies, s, pairs)
             keep(slice(r, r + 1), m, name, on_data)
@@ -174,7 +184,7 @@ def _shares(study: Study, name: str) -> bool:
 def _on_data(
     study: Study,
     name: str,
-    data: Calibrated,
+    data: Shared,
     policies: Sequence[str],
     streams: Streams,
     pairs: npt.NDArray[np.intp],
@@ -183,13 +193,14 @@ def _on_data(
     return _numbers(study, _estimated(study, name, data, streams), policies, pairs)
 
 
-def _estimated(study: Study, name: str, data: Calibrated, streams: Streams) -> "xr.Dataset":
+def _estimated(study: Study, name: str, data: Shared, streams: Streams) -> "xr.Dataset":
     method = study.methods[name]
     estimate = _estimator(method, name).estimate
     theirs = callable(method.estimator) or "calibration" in method.options  # a dataset, or a fit of its own
-    found: xr.Dataset = estimate(
-        data.data if theirs else data, ci_prob=study.ci_prob, rng=streams(name), **method.options
-    )
+    given: Calibrated | Logs | xr.Dataset = data.given.data if theirs else data.given
+    if _shares(study, name) and hasattr(estimate, "prepare"):
+        given = data.logs = estimate.prepare(data.logs or data.given, **method.options)
+    found: xr.Dataset = estimate(given, ci_prob=study.ci_prob, rng=streams(name), **method.options)
     return found
 
 
@@ -267,7 +278,7 @@ def replicate_with_facts(
         extra[name] = np.full(shape[1], np.nan)
         extra[name][: len(policies)] = fact.sel(policy=policies).values
 
-    def run(m: int, name: str, seen: Calibrated) -> None:
+    def run(m: int, name: str, seen: Shared) -> None:
         start = time.perf_counter()
         try:
             result = _estimated(study, name, seen, streams)
@@ -288,7 +299,7 @@ def replicate_with_facts(
         if complete and mine:
             everything = {**setting.arguments, "oracle_fraction": 1.0, "label_design": "own"}
             data = simulate(**everything, rng=streams("data"))
-        shared = _fitted(study, [name for _, name in mine], data)
+        shared = Shared(_fitted(study, [name for _, name in mine], data))
         for m, name in mine:
             run(m, name, shared)
     return Outcome(

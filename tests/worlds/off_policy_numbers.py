@@ -4,10 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.calibrated import calibrated
 from cje_core.families.intervals import bounds
-from cje_core.families.off_policy.estimate import policy_results
-from cje_core.families.off_policy.value import unpack_logs
+from cje_core.families.off_policy.estimate import logs_of, policy_results, prepared
 
 
 class Numbers(NamedTuple):
@@ -23,12 +21,13 @@ def values(data, methods, policies, *, fresh):
 
     The methods are a mapping to pairs of an estimator's module and its options.
     """
-    logs = unpack_logs(calibrated(data))
+    logs = logs_of(data)
     order, out = [logs.rows.policies.index(name) for name in policies], {}
     for name, (module, options) in methods.items():
         own = {key: value for key, value in options.items() if key != "borrowed"}
         method, borrowed = module.estimate.method(**own), options.get("borrowed", "balanced")
-        every = [one for _, one, _ in policy_results(logs, method, fresh, "influence", borrowed)]
+        logs = prepared(logs, method, "influence", borrowed)
+        every = [one.result for one in policy_results(logs, method, fresh, "influence", borrowed)]
         out[name] = np.array([(every[p].value, every[p].std_error, every[p].df) for p in order]).T
     return out
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from cje_core.calibration.calibrated import calibrated
 from cje_core.data import from_arrays
 from cje_core.estimators import (
     calibrated_dr_cpo,
@@ -16,7 +15,8 @@ from cje_core.estimators import (
     stacked_dr,
     tmle,
 )
-from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.estimate import logs_of as bare_logs
+from cje_core.families.off_policy.estimate import prepared
 
 IPS = (snips, ips, capped_ips, calibrated_ips)
 DR = (dr_cpo, calibrated_dr_cpo, tmle, mrdr, stacked_dr)
@@ -53,7 +53,11 @@ def small(seed=0, *, n=40, draws=2, missing=4, spread=0.6, share=0.6, cluster=No
 
 
 def logs_of(data):
-    return off_policy.unpack_logs(calibrated(data))
+    """Logs with every stage that a member of the family reads."""
+    logs = bare_logs(data)
+    for module in FAMILY:
+        logs = prepared(logs, module.estimate.method())
+    return logs
 
 
 def world_of(data, policy="target"):

@@ -13,7 +13,7 @@ import xarray as xr
 
 from cje_core import estimators
 from cje_core.calibration.calibrated import Calibration, calibrated
-from cje_core.families.off_policy.value import unpack_logs
+from cje_core.families.off_policy.stages import make_logs, with_outcome
 from cje_core.offpolicy.tf_cache import tf_cache
 from cje_core.offpolicy.weight_map import weight_map
 from cje_core.offpolicy.weights import log_ratios, mean_one, stabilise
@@ -76,7 +76,7 @@ class Small:
 
     @cached_property
     def logs(self):
-        return unpack_logs(self.given)
+        return with_outcome(make_logs(self.given))
 
     @cached_property
     def p(self):

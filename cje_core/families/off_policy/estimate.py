@@ -20,7 +20,7 @@ there). Given ``borrowed``, neither an estimate nor its influence values depend 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import xarray as xr
@@ -31,21 +31,11 @@ from cje_core.checks import FloatArray, one_of
 from cje_core.families.assemble import assemble
 from cje_core.families.direct.fit import BORROWED
 from cje_core.families.finish import Found, IntervalRule, PolicyResult
-from cje_core.families.off_policy.labels import is_logger, judge_of, label_error, rests_on_judge
+from cje_core.families.off_policy.labels import is_logger, label_error, with_judge, with_residuals
+from cje_core.families.off_policy.logs import Along, Fact, Logs, Source, Value
 from cje_core.families.off_policy.residual_tails import residual_facts
-from cje_core.families.off_policy.value import (
-    Along,
-    Fact,
-    Logs,
-    Source,
-    Value,
-    fresh_rows,
-    raw_weights,
-    unpack_logs,
-    used_rows,
-    with_outcome,
-    without_fold,
-)
+from cje_core.families.off_policy.stages import make_logs, with_outcome, with_reruns
+from cje_core.families.off_policy.value import fresh_rows, raw_weights, used_rows
 from cje_core.inference.estimate import CI_BOUND, ESTIMAND, Status, wald
 from cje_core.inference.influence import Part, combine, delete_group_variance, make_part
 from cje_core.inference.sums import cluster_se, cluster_sums
@@ -59,8 +49,9 @@ PolicyValue = Callable[..., Value | Status]  # of `Logs` and the number of a pol
 
 # The parts of the docstring that every `estimate` of the family shares.
 FIRST = """\
-data : xr.Dataset
-    Evaluation data with logged responses.
+data : xr.Dataset, Calibrated or Logs
+    Evaluation data with logged responses; `Logs` that the attribute ``prepare`` of an estimator returned, for whoever
+    runs several on the same data.
 ci_prob : float
     Probability of the interval.
 rng : Generator, int or None
@@ -95,13 +86,31 @@ class Method(NamedTuple):
 
     policy_value: PolicyValue
     options: Mapping[str, Any] = {}
+    stages: Callable[[Logs], Logs] = lambda logs: logs  # adds the stages of `Logs` that `policy_value` reads
     estimand: str = ESTIMAND
     own_overlap: bool = False  # whether overlap is that of the weights in use, and not of the raw ones
     knows_borrowed: bool = (
         False  # whether `policy_value` takes ``borrowed``: the stack weighs what the labels add
     )
     refuse: Callable[[Logs, int], Status | None] = lambda logs, p: None  # not of the paper's plug-in
-    outcome: Sequence[str] = ()  # features of q(X, A); none: q is the held-out calibrator
+
+
+class ErrorParts(NamedTuple):
+    """The labels' correction of a value and the parts of its error, with the sources that two of them are of."""
+
+    correction: float
+    parts: list[Part]  # ``direct``, ``ips``, labels
+    direct: Source
+    ips: Source
+
+
+class Estimated(NamedTuple):
+    """One policy's value, or why it has none, its result, and what its standard error consists of."""
+
+    value: Value | Status
+    result: PolicyResult
+    facts: dict[str, Fact]
+    error: ErrorParts | None  # None without a value
 
 
 def source_part(logs: Logs, source: Source) -> Part:
@@ -110,10 +119,12 @@ def source_part(logs: Logs, source: Source) -> Part:
     return part._replace(df=max(part.df, MIN_DF)) if np.isfinite(part.df) else part
 
 
-def error_parts(logs: Logs, p: int, value: Value, borrowed: str) -> tuple[float, list[Part]]:
+def error_parts(logs: Logs, p: int, value: Value, borrowed: str) -> ErrorParts:
     """Return the labels' correction of policy p's value, and the parts ``direct``, ``ips`` and labels of its error."""
-    labels = label_error(logs, p, value.terms, borrowed)
-    return labels.correction, [source_part(logs, value.direct), source_part(logs, value.ips), labels.part]
+    direct, ips = value.sources()
+    labels = label_error(logs, p, value.terms(), borrowed)
+    parts = [source_part(logs, direct), source_part(logs, ips), labels.part]
+    return ErrorParts(labels.correction, parts, direct, ips)
 
 
 def variance(logs: Logs, influence: FloatArray) -> float:
@@ -133,22 +144,35 @@ def jackknife(values: Sequence[float]) -> float:
     return float(delete_group_variance(v, np.ones(len(v)), v.mean()))
 
 
-def rerun_logs(logs: Logs) -> list[Logs]:
-    """`Logs` without one oracle fold each; none where fewer than three folds hold labels.
+def prepared(logs: Logs, method: Method, inference: str = "influence", borrowed: str = "balanced") -> Logs:
+    """Logs with all stages that the method reads; those that are there already are kept."""
+    if logs.fitted.calibrator is None:
+        return logs
+    logs = method.stages(logs)
+    if inference == "jackknife":  # the influence path of its plug-in is of R^OOF
+        return with_reruns(with_outcome(logs), method.stages)
+    logs = with_judge(logs)
+    return with_residuals(logs) if borrowed == "balanced" else logs
 
-    With two, a rerun would have one fold left and no held-out calibrator for it.
-    """
-    folds = np.unique(logs.fitted.fold[logs.fitted.prompt])
-    return [without_fold(logs, int(k)) for k in folds] if len(folds) > 2 else []
+
+class Estimate(Protocol):
+    """An estimator of the family, as `estimator` makes it."""
+
+    method: Callable[..., Method]  # of its own options
+    prepare: Callable[..., Logs]  # the data with all that the estimator reads; takes the same arguments
+
+    def __call__(self, data: xr.Dataset | Calibrated | Logs, **options: Any) -> xr.Dataset:
+        """Estimate every policy's value."""
 
 
-def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Callable[..., xr.Dataset]]:
+def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Estimate]:
     """Make an estimator's `estimate` of a function of its own options that returns its `Method`.
 
     The result has the options that the whole family shares, in `help` and to `inspect` too, the name of the module that
-    it stands in, and as ``method`` the function that was given. The function's docstring holds a summary, where there
-    are options of its own a section "Parameters" of these, and last, where it adds variables to the family's, a section
-    "Returns" that names them.
+    it stands in, as ``method`` the function that was given, and as ``prepare`` a function of the same arguments that
+    returns the data as `Logs` with all that `estimate` reads: of these logs it computes nothing again. The function's
+    docstring holds a summary, where there are options of its own a section "Parameters" of these, and last, where it
+    adds variables to the family's, a section "Returns" that names them.
 
     Parameters
     ----------
@@ -156,11 +180,11 @@ def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Callable[...,
         Whether the estimator needs fresh draws of the policy; if so the result carries its `decomposition`.
     """
 
-    def decorate(own: Callable[..., Method]) -> Callable[..., xr.Dataset]:
+    def decorate(own: Callable[..., Method]) -> Estimate:
         name = own.__module__.rpartition(".")[2]
 
         def estimate(
-            data: xr.Dataset | Calibrated,
+            data: xr.Dataset | Calibrated | Logs,
             *,
             ci_prob: float = 0.95,
             rng: np.random.Generator | int | None = None,
@@ -172,15 +196,30 @@ def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Callable[...,
         ) -> xr.Dataset:
             del rng
             return run(
-                calibrated(data, calibration),
+                logs_of(data, calibration),
                 own(**options),
                 estimator=name,
                 fresh=fresh,
                 ci_prob=ci_prob,
                 inference=inference,
-                borrowed=borrowed,
+                borrowed=correction_of(borrowed, inference),
                 interval=interval,
             )
+
+        def prepare(
+            data: xr.Dataset | Calibrated | Logs,
+            *,
+            inference: str = "influence",
+            borrowed: str | None = None,
+            calibration: Calibration | None = None,
+            ci_prob: float = 0.95,
+            rng: np.random.Generator | int | None = None,
+            interval: str = "auto",
+            **options: Any,
+        ) -> Logs:
+            del ci_prob, rng, interval
+            correction = correction_of(borrowed, inference)
+            return prepared(logs_of(data, calibration), own(**options), inference, correction)
 
         shown = inspect.signature(estimate)
         first, shared = list(shown.parameters.values())[:3], list(shown.parameters.values())[3:-1]
@@ -188,8 +227,8 @@ def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Callable[...,
         estimate.__signature__ = shown.replace(parameters=[*first, *mine, *shared])  # type: ignore[attr-defined]
         estimate.__module__, estimate.__qualname__ = own.__module__, own.__qualname__
         estimate.__doc__ = _described(inspect.getdoc(own) or "", fresh)
-        estimate.method = own  # type: ignore[attr-defined]
-        return estimate
+        estimate.method, estimate.prepare = own, prepare  # type: ignore[attr-defined]
+        return cast("Estimate", estimate)
 
     return decorate
 
@@ -204,75 +243,88 @@ def _described(doc: str, fresh: bool) -> str:
     return f"{summary.strip()}\n\nParameters\n----------\n{parameters}\n\nReturns\n-------\nxr.Dataset\n{found}\n"
 
 
+def logs_of(data: xr.Dataset | Calibrated | Logs, calibration: Calibration | None = None) -> Logs:
+    """`Logs` of evaluation data, or the logs themselves; another calibration than their own is a `ValueError`."""
+    if isinstance(data, Logs):
+        calibrated(data.given, calibration)
+        return data
+    return make_logs(calibrated(data, calibration))
+
+
+def correction_of(borrowed: str | None, inference: str) -> str:
+    """The labels' correction that these options ask for, "balanced" or "plug_in"."""
+    one_of(inference, "inference", INFERENCE)
+    borrowed = borrowed or ("balanced" if inference == "influence" else "plug_in")
+    one_of(borrowed, "borrowed", BORROWED)
+    if borrowed == "plug_in":
+        return borrowed
+    if inference == "jackknife":
+        raise ValueError("borrowed='balanced': it has no jackknife; use inference='influence'")
+    return "balanced"  # the one correction of weighted means, whatever form Direct is asked for
+
+
 def run(
-    given: Calibrated,
+    logs: Logs,
     method: Method,
     *,
     estimator: str,
     fresh: bool,
     ci_prob: float,
     inference: str,
-    borrowed: str | None,
+    borrowed: str,
     interval: str,
 ) -> xr.Dataset:
     """Estimate every policy of the data by `method` and label the result; options as in `estimator`."""
-    one_of(inference, "inference", INFERENCE)
-    borrowed = borrowed or ("balanced" if inference == "influence" else "plug_in")
-    one_of(borrowed, "borrowed", BORROWED)
-    if borrowed != "plug_in":
-        borrowed = "balanced"  # the one correction of weighted means, whatever form Direct is asked for
-    if borrowed != "plug_in" and inference == "jackknife":
-        raise ValueError(f"borrowed={borrowed!r}: it has no jackknife; use inference='influence'")
-    data, logs = given.data, with_outcome(unpack_logs(given), method.outcome)
-    results, facts = [], []
-    for p, (found, result, uncertainty) in enumerate(
-        policy_results(logs, method, fresh, inference, borrowed)
-    ):
+    calibration, results, facts = logs.given.calibration, [], []
+    for p, one in enumerate(policy_results(logs, method, fresh, inference, borrowed)):
         counted: dict[str, Fact] = {"n_logged_used": len(used_rows(logs, p))}
-        results.append(result._replace(route=estimator if isinstance(found, Value) else "none"))
-        if isinstance(found, Status):
+        results.append(one.result._replace(route="none" if one.error is None else estimator))
+        if isinstance(one.value, Status) or one.error is None:
             facts.append(counted)
             continue
         counted["ess_fraction_raw"] = ess_fraction(raw_weights(logs, p))
-        parts = decomposition(logs, found, ci_prob) | residual_facts(logs, p, found) if fresh else {}
-        facts.append({**counted, **uncertainty, **found.facts, **parts})
-    shared = {
+        parts: dict[str, Fact] = {}
+        if fresh:
+            parts = decomposition(logs, one.value, one.error, ci_prob)
+            parts |= residual_facts(logs, p, one.error.ips)
+        facts.append({**counted, **one.facts, **one.value.facts, **parts})
+    options = {
         "inference": inference,
         "borrowed": borrowed,
-        "covariates": list(given.calibration.covariates),
-        "calibrator": given.calibration.mode,
-        "direction": given.calibration.direction,
+        "covariates": list(calibration.covariates),
+        "calibrator": calibration.mode,
+        "direction": calibration.direction,
         "interval": interval,
-        **given.calibration.recorded,
+        **calibration.recorded,
+        **method.options,
     }
-    options = shared | dict(method.options) | ({"outcome": list(method.outcome)} if method.outcome else {})
     extra = _columns(facts) | {"estimand": method.estimand}
     made = Found(logs.rows, results, options, IntervalRule(interval), extra=extra)
-    return assemble(data, made, estimator=estimator, ci_prob=ci_prob)
+    return assemble(logs.given.data, made, estimator=estimator, ci_prob=ci_prob)
 
 
 def policy_results(
     logs: Logs, method: Method, fresh: bool, inference: str = "influence", borrowed: str = "balanced"
-) -> Iterator[tuple[Value | Status, PolicyResult, dict[str, Fact]]]:
-    """Of each policy its value, or why it has none, its result, and what its standard error consists of."""
+) -> Iterator[Estimated]:
+    """Estimate each policy."""
+    logs = prepared(logs, method, inference, borrowed)
     n_policies = len(logs.rows.policies)
     barred = np.zeros(n_policies, dtype=bool)
-    if inference == "influence" and logs.fitted.calibrator is not None and not judge_of(logs).informative:
-        barred = rests_on_judge(logs)
+    if inference == "influence" and logs.judge is not None and not logs.judge.test.informative:
+        barred = logs.judge.decides
     if method.knows_borrowed:
         method = method._replace(policy_value=partial(method.policy_value, borrowed=borrowed))
-    again = rerun_logs(logs) if inference == "jackknife" and logs.fitted.calibrator is not None else []
     for p in range(n_policies):
-        found = (
+        value = (
             refusal(logs, p, fresh)
             or (barred[p] and Status.UNINFORMATIVE_JUDGE)
             or (borrowed != "plug_in" and method.refuse(logs, p))
             or method.policy_value(logs, p)
         )
-        if isinstance(found, Status):
-            yield found, PolicyResult(found, "none"), {}
+        if isinstance(value, Status):
+            yield Estimated(value, PolicyResult(value, "none"), {}, None)
         else:
-            yield found, *_with_error(logs, p, found, method, again, inference, borrowed)
+            yield _with_error(logs, p, value, method, inference, borrowed)
 
 
 def refusal(logs: Logs, p: int, fresh: bool) -> Status | None:
@@ -284,40 +336,34 @@ def refusal(logs: Logs, p: int, fresh: bool) -> Status | None:
     return Status.NO_RESPONSES if fresh and len(fresh_rows(logs, p)) == 0 else None
 
 
-def _with_error(
-    logs: Logs,
-    p: int,
-    value: Value,
-    method: Method,
-    again: Sequence[Logs],
-    inference: str,
-    borrowed: str,
-) -> tuple[PolicyResult, dict[str, Fact]]:
+def _with_error(logs: Logs, p: int, value: Value, method: Method, inference: str, borrowed: str) -> Estimated:
     """The value with its standard error, and what that consists of."""
-    facts: dict[str, Fact] = {}
-    correction, parts = error_parts(logs, p, value, borrowed)
-    facts["label_correction"] = correction
-    influence, std_error, df = combine(parts, logs.rows.cluster)
+    error = error_parts(logs, p, value, borrowed)
+    facts: dict[str, Fact] = {"label_correction": error.correction}
+    influence, std_error, df = combine(error.parts, logs.rows.cluster)
     overlap = value.facts["ess_fraction"] if method.own_overlap else ess_fraction(raw_weights(logs, p))
     assert isinstance(overlap, float)
     status = _status(logs, p, overlap)
-    sampling = variance(logs, parts[0].influence + parts[1].influence)
-    calibration = variance(logs, parts[2].influence)
+    sampling = variance(logs, error.parts[0].influence + error.parts[1].influence)
+    calibration = variance(logs, error.parts[2].influence)
     if inference == "jackknife":
-        rerun = [method.policy_value(other, p) for other in again]
+        reruns = logs.reruns or ()
+        rerun = [method.policy_value(other, p) for other in reruns]
         complete = bool(rerun) and all(isinstance(v, Value) for v in rerun)
-        sampling = variance(logs, value.path)
+        sampling = variance(logs, error.direct.influence + value.held_out_influence())
         left_out = [v.value for v in rerun if isinstance(v, Value)]
         calibration = jackknife(left_out) if complete else np.nan
         if complete:
-            facts["jackknife"] = Along("fold", [str(other.left_out) for other in again], np.array(left_out))
+            folds = [str(other.left_out) for other in reruns]
+            facts["jackknife"] = Along("fold", folds, np.array(left_out))
         std_error, df = float(np.sqrt(sampling + calibration)), np.inf
         status = status if complete else Status.FEW_RESAMPLES
     total = sampling + calibration
     facts["calibration_share"] = calibration / total if total > 0 else np.nan
     facts["std_error_evaluation"] = float(np.sqrt(sampling))
     facts["std_error_calibration"] = float(np.sqrt(calibration))
-    return PolicyResult(status, "none", "logs", value.value + correction, influence, std_error, df), facts
+    result = PolicyResult(status, "none", "logs", value.value + error.correction, influence, std_error, df)
+    return Estimated(value, result, facts, error)
 
 
 def _status(logs: Logs, p: int, overlap: float) -> Status:
@@ -339,7 +385,7 @@ def _status(logs: Logs, p: int, overlap: float) -> Status:
     return Status.TRANSPORT_ASSUMED if borrowed else Status.OK
 
 
-def decomposition(logs: Logs, value: Value, ci_prob: float) -> dict[str, Fact]:
+def decomposition(logs: Logs, value: Value, error: ErrorParts, ci_prob: float) -> dict[str, Fact]:
     """DM-IPS decomposition and orthogonality score of a doubly robust value (the paper's section on both).
 
     ``direct_part`` + ``ips_part`` is the estimate before ``label_correction``; their errors are of sampling only.
@@ -349,17 +395,17 @@ def decomposition(logs: Logs, value: Value, ci_prob: float) -> dict[str, Fact]:
     interval covers 0 if q is right, on average, on the logged responses where the weights lie. Each of the three
     comes with ``_std_error`` and ``_interval``.
     """
-    sources = {"direct_part": value.direct, "ips_part": value.ips}
-    if value.orthogonality is not None:
-        sources["orthogonality"] = value.orthogonality
+    named = {"direct_part": (error.direct, error.parts[0]), "ips_part": (error.ips, error.parts[1])}
+    score = value.orthogonality()
+    if score is not None:
+        named["orthogonality"] = score, source_part(logs, score)
     facts: dict[str, Fact] = {}
-    for name, source in sources.items():
-        part = source_part(logs, source)
+    for name, (source, part) in named.items():
         std_error = float(np.sqrt(variance(logs, part.influence)))
         facts[name], facts[f"{name}_std_error"] = source.value, std_error
         bounds = wald(source.value, std_error, part.df, ci_prob)
         facts[f"{name}_interval"] = Along("ci_bound", CI_BOUND, bounds)
-    both = cluster_sums(np.stack([value.direct.influence, value.ips.influence]), logs.rows.cluster)
+    both = cluster_sums(np.stack([error.direct.influence, error.ips.influence]), logs.rows.cluster)
     size = np.sqrt((both**2).sum(axis=1))
     facts["part_correlation"] = float(both[0] @ both[1] / size.prod()) if size.all() else np.nan
     return facts

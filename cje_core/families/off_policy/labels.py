@@ -21,15 +21,17 @@ terms never extrapolate, and nothing is refused for it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from cje_core.calibration.informative import Informative, informative, taught_alone
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part
-from cje_core.checks import BoolArray, FloatArray
-from cje_core.families.direct.balance import Lesson, balanced_residual, make_lesson, widened
-from cje_core.families.off_policy.value import Logs, Term, used_rows
+from cje_core.checks import FloatArray
+from cje_core.families.direct.balance import balanced_residual, make_lesson, widened
+from cje_core.families.off_policy.logs import CALIBRATOR, JudgeTest, Logs, Term
+from cje_core.families.off_policy.value import used_rows
 from cje_core.inference.influence import Part, combine
 from cje_core.inference.sums import sum_by
 
@@ -40,7 +42,7 @@ UNTESTED = Informative(np.nan, 0.0, True)
 class Functional(NamedTuple):
     """``sum_i weight_i f(z_i)``, all that a value asks of one fitted calibrator."""
 
-    taught: OracleSlice
+    labels: OracleSlice
     z: FloatArray
     weight: FloatArray
 
@@ -52,71 +54,75 @@ class LabelError(NamedTuple):
     part: Part
 
 
-def functionals(terms: Sequence[Term]) -> list[Functional]:
-    """Sum the terms of each fitted calibrator, so that what cancels between them does."""
-    by_slice: dict[int, dict[int, Term]] = {}
+def functionals(logs: Logs, p: int, terms: Sequence[Term]) -> dict[str, Functional]:
+    """Sum the terms of each fitted calibrator, by its name, so that what cancels between them does."""
+    weights: dict[str, dict[str, FloatArray]] = {}
     for term in terms:
-        same = by_slice.setdefault(id(term.taught), {})
-        at = same.get(id(term.z))  # members of a stack share their rows
-        same[id(term.z)] = term if at is None else at._replace(weight=at.weight + term.weight)
-    out = []
-    for rows in by_slice.values():
-        z = np.concatenate([term.z for term in rows.values()])
-        weight = np.concatenate([term.weight for term in rows.values()])
-        out.append(Functional(next(iter(rows.values())).taught, z, weight))
-    return out
+        by_rows = weights.setdefault(term.fit, {})
+        known = by_rows.get(term.rows)  # members of a stack share their rows
+        by_rows[term.rows] = term.weight if known is None else known + term.weight
+    labels = {term.fit: term.labels for term in terms}
+    return {
+        fit: Functional(
+            labels[fit],
+            np.concatenate([logs.z_of(p, rows) for rows in by_rows]),
+            np.concatenate(list(by_rows.values())),
+        )
+        for fit, by_rows in weights.items()
+    }
 
 
 def label_error(logs: Logs, p: int, terms: Sequence[Term], borrowed: str = "balanced") -> LabelError:
     """Correct the calibrators of policy p's value by the labels, and give the error that the labels leave in it.
 
     The error is joint per labelled prompt over all fitted calibrators. Where a value is printed only because the judge
-    passed its test, it is larger along that test (`cje_core.families.direct.balance`).
+    passed its test, it is larger along that test (`cje_core.families.direct.balance`). Logs are `with_judge` and
+    `with_residuals` but for a plug-in.
     """
     parts, correction = [], 0.0
-    for of_fit in functionals(terms):
-        shift, part = _balanced(logs, of_fit) if borrowed == "balanced" else (0.0, None)
+    for fit, of_fit in functionals(logs, p, terms).items():
+        shift, part = _balanced(logs, fit, of_fit) if borrowed == "balanced" else (0.0, None)
         correction += shift
         parts.append(part or calibration_part(logs.rows, *of_fit))
     influence, _, df = combine(parts, logs.rows.cluster)
-    judge = judge_of(logs)
-    if borrowed == "balanced" and judge.widening > 1 and rests_on_judge(logs)[p]:
-        along = judge._replace(moves=sum_by(logs.fitted.prompt, judge.moves, len(influence)))
-        influence = widened(influence, along, logs.rows.cluster)
+    if borrowed == "balanced":
+        assert logs.judge is not None
+        test, decides = logs.judge
+        if test.widening > 1 and decides[p]:
+            along = test._replace(moves=sum_by(logs.fitted.prompt, test.moves, len(influence)))
+            influence = widened(influence, along, logs.rows.cluster)
     return LabelError(correction, Part(influence, df))
 
 
-def _balanced(logs: Logs, of_fit: Functional) -> tuple[float, Part | None]:
+def _balanced(logs: Logs, fit: str, of_fit: Functional) -> tuple[float, Part | None]:
     """Balanced residual of one functional; without a part where all but one label is silent, and a plug-in is left."""
-    taught, z, weight = of_fit
-
-    def lesson() -> Lesson:
-        return make_lesson(logs.rows, taught)
-
-    made = logs.once("lesson", lesson) if taught is logs.fitted else lesson()
-    inside = np.clip(z, taught.z.min(axis=0), taught.z.max(axis=0))
-    shift, part = balanced_residual(logs.rows, taught, made, inside, weight, UNTESTED)
+    labels, z, weight = of_fit
+    residuals = logs.residuals if fit == CALIBRATOR else make_lesson(logs.rows, labels)
+    assert residuals is not None
+    inside = np.clip(z, labels.z.min(axis=0), labels.z.max(axis=0))
+    shift, part = balanced_residual(logs.rows, labels, residuals, inside, weight, UNTESTED)
     return (0.0, None) if np.isnan(part.df) else (shift, part)
 
 
-def judge_of(logs: Logs) -> Informative:
-    """Test of the judge on the labels that taught the pooled calibrator."""
-    return logs.once("judge", lambda: informative(logs.rows, logs.fitted))
+def with_residuals(logs: Logs) -> Logs:
+    """Logs with the held-out residuals of the labels, which correct the calibrator."""
+    if logs.residuals is not None:
+        return logs
+    return replace(logs, residuals=make_lesson(logs.rows, logs.fitted))
 
 
-def rests_on_judge(logs: Logs) -> BoolArray:
-    """Mark, per policy, values that rest on the judge and nothing else.
+def with_judge(logs: Logs) -> Logs:
+    """Logs with the test of the judge on the labels of the pooled calibrator, and the policies that it decides on.
 
-    Spared is the policy whose own labels are all that taught f: fresh ones, or, where the logs taught, the logger's.
+    Spared is the policy whose own labels are all that the calibrator was fitted on: fresh ones, or, where the labels
+    are of logged responses, the logger's.
     """
-    return logs.once("rests_on_judge", lambda: _rests_on_judge(logs))
-
-
-def _rests_on_judge(logs: Logs) -> BoolArray:
+    if logs.judge is not None:
+        return logs
     own = taught_alone(logs.rows, logs.fitted)
     if not logs.rows.teaches.any():
         own = own | np.array([is_logger(logs, p) for p in range(len(own))])
-    return ~own
+    return replace(logs, judge=JudgeTest(informative(logs.rows, logs.fitted), ~own))
 
 
 def is_logger(logs: Logs, p: int) -> bool:

@@ -1,293 +1,245 @@
-"""Logged responses as the off-policy family sees them: calibrated rewards, outcome models, weights, and reruns.
+"""The objects of the off-policy family: logged responses with calibrated rewards, weights, outcome models, values.
 
-A delete-one-fold jackknife reruns an estimator without the labels of each oracle fold. What no label changes (rows,
-weights, folds, where responses lie on the calibrator's splines, the monotone maps of the weights) is made once and
-shared by the estimate and its reruns, by all policies and by all members of a stack; the fits are those of
-`cje_core.calibration.leave_out`. All of it is made when first asked for.
+All are frozen, and complete when made. What only some estimators read is a stage of `Logs` (`outcomes`, `weights`,
+...), empty until a function of `cje_core.families.off_policy.stages` returns logs that have it: whoever runs several
+estimators passes these on, so that each stage is computed once, and an estimator alone computes what it reads.
+
+A delete-one-fold jackknife reruns an estimator on `Logs` without the labels of each oracle fold. What no label changes
+(rows, weights, folds, where responses lie on the calibrator's splines, the monotone maps of the weights) is shared by
+the estimate and its reruns; the fits are those of `cje_core.calibration.leave_out`.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
 
-import numpy as np
-import xarray as xr
-
-from cje_core.calibration.calibrated import Calibrated, logged_reward
+from cje_core.calibration.calibrated import Calibrated
+from cje_core.calibration.informative import Informative
 from cje_core.calibration.leave_out import Ground, LeaveOut, Places
-from cje_core.calibration.oracle_slice import OracleSlice, basis_of, refit
-from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
-from cje_core.formulas.linear_outcome import LinearOutcome, linear_outcome
+from cje_core.calibration.oracle_slice import OracleSlice
+from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.data.arrays import Logged, Rows
+from cje_core.families.direct.balance import Lesson
+from cje_core.formulas.linear_outcome import LinearOutcome
+from cje_core.inference.estimate import Status
 from cje_core.offpolicy.held_out_maps import HeldOutMaps
-from cje_core.offpolicy.weights import log_ratios, mean_one
+from cje_core.offpolicy.weights import CANDIDATES
 
-Made = TypeVar("Made")
-JUDGE = "judge"  # the judge score among the features of q(X, A)
+CALIBRATOR = "calibrator"  # the fit that most terms are of: f, whose held-out fits count as it
+
+
+# --- values ---
+
+
+class Source(NamedTuple):
+    """One source of sampling error: its share of the value, influence per prompt before any factor, and leverage."""
+
+    value: float
+    influence: FloatArray  # (n,)
+    leverage: FloatArray  # (n,)
+
+
+class Term(NamedTuple):
+    """A linear functional ``sum_j weight_j f(z_j)`` of one fitted calibrator."""
+
+    fit: str  # name of the fit: terms of one name are added before their error is computed
+    labels: OracleSlice  # the labels of the fit, and the fit
+    rows: str  # which responses, see `Logs.z_of`
+    weight: FloatArray
+
+
+class Along(NamedTuple):
+    """A fact of one policy that is an array: the dimension it lies along, the labels there, and its values."""
+
+    dim: str
+    labels: Sequence[str]
+    values: FloatArray
+
+
+Fact = float | Along  # what an estimator says of one policy besides its value
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One policy's value by one estimator, and functions that compute what its standard error needs.
+
+    A jackknife's reruns call none of them, hence functions; nothing is stored, so call each once.
+    """
+
+    direct: float  # 0 for importance sampling
+    ips: float
+    sources: Callable[[], tuple[Source, Source]]  # of `direct` and of `ips`
+    held_out_influence: Callable[
+        [], FloatArray
+    ]  # (n,) influence of `ips` with R^OOF in place of R (the paper's)
+    terms: Callable[[], list[Term]]  # the value as functionals of its fits
+    orthogonality: Callable[[], Source | None] = lambda: (
+        None
+    )  # the score of that name, where there are labels
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        return self.direct + self.ips
+
+
+# --- stages ---
 
 
 class Outcome(NamedTuple):
     """A cross-fitted outcome model q."""
 
-    teach: Callable[[], OracleSlice]  # the labels that taught it, with their pooled fit; see `taught`
     logged: FloatArray  # (n,) q of each logged response, out of fold; NaN where nothing was logged
     fresh: FloatArray  # (r,) q of each row of `Rows`, out of fold; may be NaN for other policies' rows
-    linear: LinearOutcome | None = None  # q(X, A) by least squares on the rewards of `Shared.seen`
+    linear: LinearOutcome | None = None  # q(X, A) by least squares on the rewards of `Logs.seen`
+    fit: str = CALIBRATOR  # name of the fit of the label that it follows
+    labels: Callable[[], OracleSlice] | None = None  # its labels, pooled fit included; None: `Logs.fitted`
 
-    @property
-    def taught(self) -> OracleSlice:
-        """The labels that taught it, and its pooled fit: what errors need, and no value does."""
-        return self.teach()
+
+class Stabilisation(NamedTuple):
+    """How weights are stabilised (`cje_core.offpolicy.weights.stabilise`); the defaults are every estimator's."""
+
+    candidates: Sequence[str] = CANDIDATES
+    projection: str = "rescale"
+    guard: str = "absolute"
+    rho: float = 1.0
+
+
+DEFAULT = Stabilisation()
+
+
+class Multiplied(NamedTuple):
+    """Name of one set of stabilised weights: what they multiply, and how they are stabilised."""
+
+    delta: str  # "reward" R (IPS) or "residual" R - q (DR)
+    outcome: tuple[str, ...]  # features of q, as in `Logs.outcomes`; none for "reward"
+    weighting: Stabilisation
+
+
+class Stable(NamedTuple):
+    """Stabilised weights of one policy and how they came about."""
+
+    weight: FloatArray  # of `PolicyLogs.used`, mean one
+    stack: FloatArray  # the same before the guard
+    beta: FloatArray  # weights of the candidates
+    alpha: float  # blend of the guard
+
+
+class Weights(NamedTuple):
+    """Stabilised weights of every policy."""
+
+    candidates: tuple[FloatArray, ...] = ()  # per policy (`CANDIDATES`, used), out of fold
+    stable: Mapping[Multiplied, tuple[Stable | None, ...]] = {}  # per policy; None without logged responses
+
+
+class FoldFits(NamedTuple):
+    """Calibrators without one fold, or two, and the responses at which they are evaluated."""
+
+    fits: LeaveOut
+    places: Places  # logged responses of `Logs.seen`, then all `Rows`
+
+
+class JudgeTest(NamedTuple):
+    """Test of the judge on the labels of the pooled calibrator."""
+
+    test: Informative
+    decides: (
+        BoolArray  # (P,) policies whose value depends on the judge alone: it is refused where the test fails
+    )
+
+
+class LabelledLogs(NamedTuple):
+    """Labelled logged responses that one policy has weights for, as a calibrator of its own sees them."""
+
+    at: IntArray  # places among `PolicyLogs.used`
+    ground: Ground
+    places: Places  # as in `FoldFits`
+
+
+# --- logs ---
 
 
 @dataclass(frozen=True, eq=False)
-class Keeps:
-    """What keeps what is made of it."""
-
-    _kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
-
-    def put(self, key: Hashable, made: Any) -> None:
-        """Take what was made before, and kept in a file, in place of what would be made."""
-        self._kept[key] = made
-
-    def put_or(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What was `put`, or what `make` gives, which is not kept."""
-        return self._kept[key] if key in self._kept else make()
-
-    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What `make` gives, made when first asked for; the key says whose it is."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        made: Made = self._kept[key]
-        return made
-
-
-@dataclass(frozen=True, eq=False)
-class PolicyLogs(Keeps):
-    """What no label changes, of one policy: the same in a value and in its reruns without a fold."""
+class PolicyLogs:
+    """Logged and fresh responses of one policy: no label changes them, so they serve reruns without a fold too."""
 
     used: IntArray  # prompts whose logged response has a weight
     fresh: IntArray  # rows that enter the mean
-    weight: FloatArray  # mean-one weights of `used`
-    score: FloatArray  # judge scores of `used`
-    fold: IntArray  # of `used`
-    n_folds: int
     z: FloatArray  # Z of `used`
     z_fresh: FloatArray  # Z of `fresh`
-
-    @cached_property
-    def maps(self) -> HeldOutMaps:
-        """Held-out monotone maps of the weights."""
-        return HeldOutMaps(self.weight, self.score, self.fold, self.n_folds)
-
-    def candidates(self, names: Sequence[str]) -> FloatArray:
-        """Out-of-fold candidates of stabilised weights, shape (names, used)."""
-        return self.once(
-            ("candidates", tuple(names)),
-            lambda: np.stack([self.maps.at(name, self.score, self.fold) for name in names]),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Shared(Keeps):
-    """What a value and its reruns without a fold share."""
-
-    rows: Rows
-    logged: Logged
-    fitted: OracleSlice  # pooled f
-    log_ratio: FloatArray  # (P, n) nats; NaN where unusable
-    oracle_range: tuple[float, float]
-    data: xr.Dataset
+    maps: HeldOutMaps  # of the weights on the judge score
 
     @property
-    def n_folds(self) -> int:
-        """Folds are 0..n_folds-1."""
-        return int(self.fitted.fold.max()) + 1
+    def weight(self) -> FloatArray:
+        """Mean-one weights of `used`."""
+        return self.maps.weight
 
-    @cached_property
-    def seen(self) -> IntArray:
-        """Prompts with a judged logged response."""
-        return np.flatnonzero(np.isfinite(self.logged.z).all(axis=1))
+    @property
+    def score(self) -> FloatArray:
+        """Judge scores of `used`."""
+        return self.maps.score
 
-    @cached_property
-    def z_seen(self) -> FloatArray:
-        """Z of the logged responses of `seen`."""
-        return self.logged.z[self.seen]
-
-    @cached_property
+    @property
     def fold(self) -> IntArray:
-        """Fold of each row of `places`."""
-        return np.asarray(self.fitted.fold[np.concatenate([self.seen, self.rows.prompt])])
-
-    def places(self, ground: Ground) -> Places:
-        """Logged responses seen and then all `Rows`, on a ground."""
-        return ground.places(np.concatenate([self.logged.z[self.seen], self.rows.z]))
-
-    @cached_property
-    def without(self) -> tuple[LeaveOut, Places]:
-        """The calibrator without one fold, or two, and where it is evaluated."""
-        f = self.fitted
-        ground = Ground(f.z, f.fold[f.prompt], self.n_folds, f.increasing, basis_of(f))
-        return LeaveOut(ground, f.label, f.weight, f.mode == "two_stage_monotone"), self.places(ground)
-
-    def features(self, names: Sequence[str]) -> tuple[FloatArray, FloatArray]:
-        """Return features of the logged responses seen and of all `Rows`; `JUDGE` names the judge score."""
-        covariates = [name for name in names if name != JUDGE]
-        columns = slice(None) if JUDGE in names else slice(1, None)
-        logged, rows = (
-            unpack_logged(self.data, covariates, checked=True).z,
-            unpack(self.data, covariates, checked=True).z,
-        )
-        return logged[self.seen, columns], rows[:, columns]
-
-    def on_prompts(self, values: FloatArray) -> FloatArray:
-        """Values of the logged responses seen as an array over prompts."""
-        out = np.full(len(self.rows.prompts), np.nan)
-        out[self.seen] = values
-        return out
-
-    def of(self, p: int) -> PolicyLogs:
-        """What no label changes, of policy p."""
-        return self.once(p, lambda: self._policy(p))
-
-    def _policy(self, p: int) -> PolicyLogs:
-        used = np.flatnonzero(np.isfinite(self.log_ratio[p]))
-        fresh = np.flatnonzero((self.rows.policy == p) & self.rows.evaluated)
-        weight, z, fold = mean_one(self.log_ratio[p, used]), self.logged.z[used], self.fitted.fold[used]
-        return PolicyLogs(used, fresh, weight, z[:, 0], fold, self.n_folds, z, self.rows.z[fresh])
+        """Folds of `used`."""
+        return self.maps.fold
 
 
 @dataclass(frozen=True, eq=False)
-class Logs(Keeps):
+class Logs:
     """Logged responses with calibrated rewards, from all labels or without one oracle fold.
 
     Without fold k (`left_out`) calibrator, rewards and nuisances are those of the other folds, the mode is kept, and
     the labels of logged responses in that fold go too, for the estimators that read them.
     """
 
-    shared: Shared
+    given: Calibrated
+    rows: Rows
+    logged: Logged
+    seen: IntArray  # prompts with a judged logged response
+    log_ratio: FloatArray  # (P, n) nats; NaN where unusable
+    policies: tuple[PolicyLogs, ...]  # in the order of `Rows.policies`
+    pooled: OracleSlice  # all labels and their pooled f
+    fitted: (
+        OracleSlice  # those that are not left out; without fold k it has no calibrator before `with_refit`
+    )
+    reward: FloatArray  # (n,) R = f(Z); NaN where nothing was logged, and without a calibrator
     left_out: int | None = None
-    outcome_features: tuple[str, ...] = ()  # of q(X, A); none: q is f^(-k)(Z)
 
-    @property
-    def rows(self) -> Rows:
-        """The data as flat arrays."""
-        return self.shared.rows
-
-    @property
-    def log_ratio(self) -> FloatArray:
-        """(P, n) nats; NaN where unusable."""
-        return self.shared.log_ratio
+    fold_fits: FoldFits | None = None
+    outcomes: Mapping[tuple[str, ...], Outcome] = field(default_factory=dict)  # by features; none: f^(-k)(Z)
+    weights: Weights = field(default_factory=Weights)
+    judge: JudgeTest | None = None
+    residuals: Lesson | None = None  # held-out residuals of the labels of `fitted`, which correct it
+    covariates: tuple[
+        tuple[FloatArray, FloatArray], ...
+    ] = ()  # TMLE's h per policy, of `used` and of `fresh`
+    labelled: tuple[LabelledLogs | Status, ...] = ()  # MRDR's labels per policy, or why there is no model
+    members: Mapping[str, tuple[Value | Status | None, ...]] = field(default_factory=dict)  # of a stack
+    reruns: tuple["Logs", ...] | None = None  # without each fold
 
     @property
     def oracle_range(self) -> tuple[float, float]:
         """Declared range of the label."""
-        return self.shared.oracle_range
+        return self.given.scale
 
     @property
     def fold(self) -> IntArray:
         """(n,) fold of every prompt."""
-        return self.shared.fitted.fold
-
-    @cached_property
-    def logged(self) -> Logged:
-        """The logged responses."""
-        logged = self.shared.logged
-        if self.left_out is None:
-            return logged
-        return logged._replace(label=np.where(self.fold == self.left_out, np.nan, logged.label))
-
-    @cached_property
-    def fitted(self) -> OracleSlice:
-        """The labels that teach, and the pooled f."""
-        whole = self.shared.fitted
-        if self.left_out is None:
-            return whole
-        keep = whole.fold[whole.prompt] != self.left_out
-        kept = {name: getattr(whole, name)[keep] for name in ("z", "label", "weight", "prompt")}
-        return whole._replace(calibrator=refit(whole, keep, basis_of(whole)), **kept)
+        return self.pooled.fold
 
     @property
-    def reward(self) -> FloatArray:
-        """(n,) R = f(Z) of each logged response; NaN where nothing was logged, and without a calibrator."""
-        return self.once("reward", self._reward)
-
-    @property
-    def outcome(self) -> Outcome:
-        """q: the calibrator that never saw the prompt's fold, or least squares on the features asked for."""
-        if not self.outcome_features:
-            return self.held_out
-        model = self.once("linear", self._linear)
-        return Outcome(lambda: self.fitted, self.shared.on_prompts(model.fitted), model.predicted, model)
-
-    @property
-    def held_out(self) -> Outcome:
-        """f^(-k): the calibrator that never saw the prompt's fold; the paper's R^OOF at logged responses."""
-        logged, fresh = self.once("outcome", self._held_out)
-        return Outcome(lambda: self.fitted, logged, fresh)
-
-    def _linear(self) -> LinearOutcome:
-        """Fit q(X, A) to the rewards of all logged responses seen: without fold k, to f^(-k)(Z) outside it."""
-        shared = self.shared
-        at = np.arange(len(shared.seen))
-        target = np.full((shared.n_folds, len(at)), np.nan)
-        if shared.fitted.calibrator is not None:
-            fits, places = shared.without
-            for k, row in enumerate(target):
-                row[:] = fits.predict(places, np.full(len(at), k), without=self.left_out, at=at)
-        logged, rows = shared.features(self.outcome_features)
-        return linear_outcome(logged, target, shared.fold[: len(at)], rows, shared.fold[len(at) :])
-
-    def _reward(self) -> FloatArray:
-        shared = self.shared
-        if self.left_out is None or shared.fitted.calibrator is None:
-            return logged_reward(shared.logged, shared.fitted)
-        fits, places = shared.without
-        seen = np.arange(len(shared.seen))
-        return shared.on_prompts(fits.predict(places, np.full(len(seen), self.left_out), at=seen))
-
-    def _held_out(self) -> tuple[FloatArray, FloatArray]:
-        shared = self.shared
-        q = np.full(len(shared.fold), np.nan)
-        if shared.fitted.calibrator is not None:
-            fits, places = shared.without
-            q = fits.predict(places, shared.fold, without=self.left_out)
-        n_seen = len(shared.seen)
-        return shared.on_prompts(q[:n_seen]), q[n_seen:]
+    def n_folds(self) -> int:
+        """Folds are 0..n_folds-1."""
+        return int(self.fold.max()) + 1
 
     def of(self, p: int) -> PolicyLogs:
-        """What no label changes, of policy p."""
-        return self.shared.of(p)
+        """Responses of policy p."""
+        return self.policies[p]
 
-
-_LOGS: WeakKeyDictionary[Calibrated, Logs] = WeakKeyDictionary()
-
-
-def unpack_logs(given: Calibrated) -> Logs:
-    """Rows, logged responses and calibrators of the data; labels of logged responses teach if no fresh ones do.
-
-    The same for every estimator that is given the same `Calibrated`.
-    """
-    if given not in _LOGS:
-        low, high = given.data.attrs["oracle_range"]
-        rows, logged = given.rows, given.logged
-        shared = Shared(rows, logged, given.slice_with_logs, log_ratios(logged), (low, high), given.data)
-        _LOGS[given] = Logs(shared)
-    return _LOGS[given]
-
-
-def without_fold(logs: Logs, k: int) -> Logs:
-    """`Logs` without the labels of fold k."""
-    return logs.once(("without", k), lambda: Logs(logs.shared, k, logs.outcome_features))
-
-
-def with_outcome(logs: Logs, features: Sequence[str]) -> Logs:
-    """`Logs` whose outcome model q(X, A) is least squares on some features; without any, the logs themselves."""
-    if not features:
-        return logs
-    if isinstance(features, str):
-        raise ValueError(f"outcome={features!r}: give a list of names")
-    chosen = tuple(features)
-    return logs.once(("outcome", chosen), lambda: Logs(logs.shared, logs.left_out, chosen))
+    def z_of(self, p: int, rows: str) -> FloatArray:
+        """Z of policy p's responses of one kind: "logged" (`used`), "fresh", or all logged ones "seen"."""
+        if rows == "seen":
+            return self.logged.z[self.seen]
+        return {"logged": self.policies[p].z, "fresh": self.policies[p].z_fresh}[rows]

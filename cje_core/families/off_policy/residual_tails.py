@@ -8,21 +8,20 @@ theirs.
 import numpy as np
 
 from cje_core.checks import FloatArray
-from cje_core.families.off_policy.logs import Logs
-from cje_core.families.off_policy.value import Fact, Value, used_rows
+from cje_core.families.off_policy.logs import Fact, Logs, Source
 from cje_core.inference.sums import cluster_sums
 
 
-def residual_facts(logs: Logs, p: int, value: Value) -> dict[str, Fact]:
-    """What the gate on residuals reads of a doubly robust value, ``U = W (R - q)``.
+def residual_facts(logs: Logs, p: int, ips: Source) -> dict[str, Fact]:
+    """What the gate on residuals reads of a doubly robust value, of whose part ``ips`` is ``U = W (R - q)``.
 
     ``residual_nan``: share of the judged logged responses that have none (no log-likelihood, say). ``residual_df``:
     degrees of freedom of its variance, by `variance_df` of its sums per cluster.
     """
-    judged, used = logs.shared.seen, used_rows(logs, p)
-    moves = cluster_sums(value.ips.influence, logs.rows.cluster)
+    judged, used = logs.seen, logs.of(p).used
+    moves = cluster_sums(ips.influence, logs.rows.cluster)
     return {
-        "residual_nan": 1 - float(np.isfinite(value.ips.influence[used]).sum()) / len(judged),
+        "residual_nan": 1 - float(np.isfinite(ips.influence[used]).sum()) / len(judged),
         "residual_df": variance_df(moves[np.unique(logs.rows.cluster[used])]),
     }
 

@@ -5,8 +5,8 @@ Every estimator of the family (the paper's sections on estimators and influence-
     V = mean_fresh q(Z') + sum_i share_i (R_i - q_i),      share = W / sum W
 
 over the logged responses i that have both log-likelihoods, with R = f(Z) the pooled calibrator and q = f^(-k)(Z) the
-calibrator that never saw the prompt's fold; importance sampling has q = 0 and no first term. A `Value` keeps what its
-standard error needs, by source:
+calibrator that never saw the prompt's fold; importance sampling has q = 0 and no first term. A `Value` has functions
+for what its standard error needs, by source:
 
 ``direct``       which prompts and fresh responses were drawn: ``q(Z'_i) - mean q``
 ``ips``          which logged responses were drawn: ``W_i (u_i - sum share u) / mean W``, u = R or R - q (Hajek form)
@@ -27,111 +27,37 @@ the weights are right. Of these only the diagnostic `orthogonality` is here. So 
 `cje_core.families.off_policy.estimate`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import FloatArray, IntArray
+from cje_core.families.off_policy.logs import CALIBRATOR as CALIBRATOR
+from cje_core.families.off_policy.logs import DEFAULT as DEFAULT
+from cje_core.families.off_policy.logs import Along as Along
+from cje_core.families.off_policy.logs import Fact as Fact
+from cje_core.families.off_policy.logs import LabelledLogs as LabelledLogs
 from cje_core.families.off_policy.logs import Logs as Logs
 from cje_core.families.off_policy.logs import Outcome as Outcome
 from cje_core.families.off_policy.logs import PolicyLogs as PolicyLogs
-from cje_core.families.off_policy.logs import unpack_logs as unpack_logs
-from cje_core.families.off_policy.logs import with_outcome as with_outcome
-from cje_core.families.off_policy.logs import without_fold as without_fold
+from cje_core.families.off_policy.logs import Source as Source
+from cje_core.families.off_policy.logs import Stabilisation as Stabilisation
+from cje_core.families.off_policy.logs import Stable as Stable
+from cje_core.families.off_policy.logs import Term as Term
+from cje_core.families.off_policy.logs import Value as Value
 from cje_core.families.off_policy.smooth import smoothed_mean
+from cje_core.families.off_policy.stages import feature_names as feature_names
+from cje_core.families.off_policy.stages import make_logs as make_logs
+from cje_core.families.off_policy.stages import places_on as places_on
+from cje_core.families.off_policy.stages import weights_name
+from cje_core.families.off_policy.stages import with_outcome as with_outcome
+from cje_core.families.off_policy.stages import with_refit as with_refit
+from cje_core.families.off_policy.stages import with_weights as with_weights
 from cje_core.inference.influence import hajek as weighted_mean
-from cje_core.offpolicy.weights import CANDIDATES, check_options, ess_fraction, stack_candidates
+from cje_core.offpolicy.weights import ess_fraction
 
 NEEDS = {"judge", "oracle", "logp_target", "logp_logger", "logged_judge"}
-
-
-class Stabilisation(NamedTuple):
-    """How weights are stabilised (`cje_core.offpolicy.weights.stabilise`); the defaults are every estimator's."""
-
-    candidates: Sequence[str] = CANDIDATES
-    projection: str = "rescale"
-    guard: str = "absolute"
-    rho: float = 1.0
-
-
-DEFAULT = Stabilisation()
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """One source of sampling error: its share of the value, influence per prompt before any factor, and leverage."""
-
-    value: float
-    make: Callable[[], tuple[FloatArray, FloatArray]]  # influence and leverage, both (n,)
-
-    @cached_property
-    def _made(self) -> tuple[FloatArray, FloatArray]:
-        return self.make()
-
-    @property
-    def influence(self) -> FloatArray:
-        """(n,)."""
-        return self._made[0]
-
-    @property
-    def leverage(self) -> FloatArray:
-        """(n,)."""
-        return self._made[1]
-
-
-class Term(NamedTuple):
-    """A linear functional ``sum_j weight_j f(z_j)`` of one fitted calibrator."""
-
-    taught: OracleSlice
-    z: FloatArray
-    weight: FloatArray
-
-
-class Along(NamedTuple):
-    """A fact of one policy that is an array: the dimension it lies along, the labels there, and its values."""
-
-    dim: str
-    labels: Sequence[str]
-    values: FloatArray
-
-
-Fact = float | Along  # what an estimator says of one policy besides its value
-
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """One policy's value by one estimator, with everything its standard error needs, made when it is asked for."""
-
-    direct: Source  # zero for importance sampling
-    ips: Source
-    make_path: Callable[[], FloatArray]
-    make_terms: Callable[[], list[Term]]
-    make_orthogonality: Callable[[], Source | None] = lambda: None
-    facts: Mapping[str, Fact] = field(default_factory=dict)
-
-    @property
-    def value(self) -> float:
-        """The estimate."""
-        return self.direct.value + self.ips.value
-
-    @cached_property
-    def path(self) -> FloatArray:
-        """(n,) the paper's influence values, R^OOF in place of R."""
-        return self.make_path()
-
-    @cached_property
-    def terms(self) -> list[Term]:
-        """The value as functionals of its fits."""
-        return self.make_terms()
-
-    @cached_property
-    def orthogonality(self) -> Source | None:
-        """The score of that name, where logged responses have labels."""
-        return self.make_orthogonality()
 
 
 # --- weights ---
@@ -152,40 +78,20 @@ def raw_weights(logs: Logs, p: int) -> FloatArray:
     return logs.of(p).weight
 
 
-class Stable(NamedTuple):
-    """Stabilised weights of one policy and how they came about."""
-
-    weight: FloatArray  # of `used_rows`, mean one
-    stack: FloatArray  # the same before the guard
-    beta: FloatArray  # weights of the candidates
-    alpha: float  # blend of the guard
-
-
-def stabilised(logs: Logs, p: int, delta: str, weighting: Stabilisation = DEFAULT) -> Stable:
-    """Stabilised weights of policy p: ``delta`` is what they multiply, "reward" R (IPS) or "residual" R - q (DR)."""
-    check_options(**weighting._asdict())
-    key = ("stabilised", p, delta, weighting._replace(candidates=tuple(weighting.candidates)))
-    return logs.once(key, lambda: _stabilise(logs, p, delta, weighting))
-
-
-def _stabilise(logs: Logs, p: int, delta: str, weighting: Stabilisation) -> Stable:
-    mine = logs.of(p)
-    multiplied = logs.reward - (logs.outcome.logged if delta == "residual" else 0.0)
-    out = stack_candidates(
-        mine.weight,
-        mine.score,
-        multiplied[mine.used],
-        mine.candidates(weighting.candidates),
-        **weighting._asdict(),
-    )
-    return Stable(out.weight, out.stack, out.beta, out.alpha)
+def stabilised(
+    logs: Logs, p: int, delta: str, weighting: Stabilisation = DEFAULT, outcome: tuple[str, ...] = ()
+) -> Stable:
+    """Stabilised weights of policy p, which has logged responses, from logs `with_weights`."""
+    found = logs.weights.stable[weights_name(delta, weighting, outcome)][p]
+    assert found is not None
+    return found
 
 
 def stabilised_weights(
-    logs: Logs, p: int, delta: str, weighting: Stabilisation = DEFAULT
+    logs: Logs, p: int, delta: str, weighting: Stabilisation = DEFAULT, outcome: tuple[str, ...] = ()
 ) -> tuple[FloatArray, dict[str, Fact]]:
     """Stabilised weights of `used_rows` by `stabilised`, and the facts of how they came about."""
-    found = stabilised(logs, p, delta, weighting)
+    found = stabilised(logs, p, delta, weighting, outcome)
     return found.weight, {
         "beta": Along("candidate", weighting.candidates, found.beta),
         "alpha": found.alpha,
@@ -197,24 +103,31 @@ def stabilised_weights(
 # --- the two forms of value ---
 
 
+def hajek_mean(weight: FloatArray, values: FloatArray) -> float:
+    """``sum w v / sum w``."""
+    return float(weight @ values / weight.sum())
+
+
 def hajek(n: int, prompt: IntArray, weight: FloatArray, values: FloatArray) -> Source:
     """``sum w v / sum w`` with influence ``n w (v - mean) / sum w`` per prompt."""
+    _, error, leverage = weighted_mean(prompt, weight, values, n)
+    return Source(hajek_mean(weight, values), n * error, leverage)
 
-    def make() -> tuple[FloatArray, FloatArray]:
-        _, error, leverage = weighted_mean(prompt, weight, values, n)
-        return n * error, leverage
 
-    return Source(float(weight @ values / weight.sum()), make)
+def no_source(n: int) -> Source:
+    """The source that a value of importance sampling does not have: fresh responses."""
+    return Source(0.0, np.zeros(n), np.zeros(n))
 
 
 def ips_value(logs: Logs, p: int, weight: FloatArray, facts: Mapping[str, Fact]) -> Value:
     """Self-normalised importance sampling of the calibrated reward: ``sum W R / sum W``, W of `used_rows`."""
     n, used = len(logs.rows.prompts), used_rows(logs, p)
     return Value(
-        Source(0.0, lambda: (np.zeros(n), np.zeros(n))),
-        hajek(n, used, weight, logs.reward[used]),
-        lambda: hajek(n, used, weight, logs.held_out.logged[used]).influence,
-        lambda: [Term(logs.fitted, logs.of(p).z, weight / weight.sum())],
+        0.0,
+        hajek_mean(weight, logs.reward[used]),
+        lambda: (no_source(n), hajek(n, used, weight, logs.reward[used])),
+        lambda: hajek(n, used, weight, logs.outcomes[()].logged[used]).influence,
+        lambda: [Term(CALIBRATOR, logs.fitted, "logged", weight / weight.sum())],
         facts=facts,
     )
 
@@ -225,34 +138,39 @@ def dr_value(
     weight: FloatArray,
     facts: Mapping[str, Fact],
     *,
-    outcome: Outcome | None = None,
+    outcome: Outcome,
     smooth_g: bool = False,
 ) -> Value:
     """Doubly robust value ``mean_fresh q + sum W (R - q) / sum W`` (the paper's algorithm Calibrated-DR).
 
-    W is of `used_rows`; q is `outcome`, by default that of the logs. `smooth_g`: the first mean by
-    `cje_core.families.off_policy.smooth`.
+    W is of `used_rows`; q is `outcome`. `smooth_g`: the first mean by `cje_core.families.off_policy.smooth`.
     """
-    q = logs.outcome if outcome is None else outcome
-    n, used, index = len(logs.rows.prompts), used_rows(logs, p), fresh_rows(logs, p)
-    mass, q_logged = logs.rows.weight[index], q.logged[used]
-    direct, of_fresh = hajek(n, logs.rows.prompt[index], mass, q.fresh[index]), mass / mass.sum()
+    q, rows, n = outcome, logs.rows, len(logs.rows.prompts)
+    used, index = used_rows(logs, p), fresh_rows(logs, p)
+    mass, q_logged, q_fresh = rows.weight[index], q.logged[used], q.fresh[index]
+    moved = logs.reward[used] - q_logged
+    of_fresh, smoothed = mass / mass.sum(), None
     if smooth_g:
-        direct, of_fresh = _smoothed(logs, index, q.fresh[index])
+        smoothed = smoothed_mean(q_fresh, rows.prompt[index], mass, logs.logged.z, logs.fold)
+        of_fresh = smoothed.weight
 
-    def path() -> FloatArray:
-        return direct.influence + hajek(n, used, weight, logs.held_out.logged[used] - q_logged).influence
+    def sources() -> tuple[Source, Source]:
+        direct = hajek(n, rows.prompt[index], mass, q_fresh)
+        if smoothed is not None:
+            direct = Source(float(of_fresh @ q_fresh), n * smoothed.error, smoothed.leverage)
+        return direct, hajek(n, used, weight, moved)
 
     def terms() -> list[Term]:
-        if q.taught is logs.fitted and q.linear is None:  # + share on f and - share on f^(-k) cancel
-            return [Term(q.taught, logs.of(p).z_fresh, of_fresh)]
+        if q.fit == CALIBRATOR and q.linear is None:  # + share on f and - share on f^(-k) cancel
+            return [Term(q.fit, logs.fitted, "fresh", of_fresh)]
         share = weight / weight.sum()
-        return [*outcome_terms(logs, p, q, of_fresh, -share), Term(logs.fitted, logs.of(p).z, share)]
+        return [*outcome_terms(logs, p, q, of_fresh, -share), Term(CALIBRATOR, logs.fitted, "logged", share)]
 
     return Value(
-        direct,
-        hajek(n, used, weight, logs.reward[used] - q_logged),
-        path,
+        hajek_mean(mass, q_fresh) if smoothed is None else float(of_fresh @ q_fresh),
+        hajek_mean(weight, moved),
+        sources,
+        lambda: hajek(n, used, weight, logs.outcomes[()].logged[used] - q_logged).influence,
         terms,
         lambda: orthogonality(logs, used, weight, q_logged),
         facts,
@@ -264,21 +182,13 @@ def outcome_terms(logs: Logs, p: int, q: Outcome, of_fresh: FloatArray, of_logge
 
     Least squares is linear in its targets, which are the rewards of all logged responses; f^(-k) counts as f.
     """
-    mine, shared = logs.of(p), logs.shared
-    taught = q.taught  # made at each call, and terms of one fit are told by identity
+    labels: OracleSlice = logs.fitted if q.labels is None else q.labels()
     if q.linear is None:
-        return [Term(taught, mine.z_fresh, of_fresh), Term(taught, mine.z, of_logged)]
-    seen, rows = np.zeros(len(shared.seen)), np.zeros(len(logs.rows.z))
-    seen[np.searchsorted(shared.seen, mine.used)], rows[mine.fresh] = of_logged, of_fresh
-    return [Term(taught, shared.z_seen, q.linear.target_weights(seen, rows))]
-
-
-def _smoothed(logs: Logs, index: IntArray, q: FloatArray) -> tuple[Source, FloatArray]:
-    """The direct part by `cje_core.families.off_policy.smooth`, and the weight of each fresh response in it."""
-    rows = logs.rows
-    found = smoothed_mean(q, rows.prompt[index], rows.weight[index], logs.logged.z, logs.fold)
-    n = len(rows.prompts)
-    return Source(float(found.weight @ q), lambda: (n * found.error, found.leverage)), found.weight
+        return [Term(q.fit, labels, "fresh", of_fresh), Term(q.fit, labels, "logged", of_logged)]
+    mine = logs.of(p)
+    seen, rows = np.zeros(len(logs.seen)), np.zeros(len(logs.rows.z))
+    seen[np.searchsorted(logs.seen, mine.used)], rows[mine.fresh] = of_logged, of_fresh
+    return [Term(q.fit, labels, "seen", q.linear.target_weights(seen, rows))]
 
 
 def orthogonality(logs: Logs, used: IntArray, weight: FloatArray, q: FloatArray) -> Source | None:

@@ -11,8 +11,8 @@ import pandas as pd
 from cje_core.calibration.calibrator import predict
 from cje_core.calibration.folds import UNKNOWN
 from cje_core.calibration.oracle_slice import held_out
-from cje_core.families.off_policy.estimate import rerun_logs
-from cje_core.families.off_policy.value import Logs, unpack_logs
+from cje_core.families.off_policy.logs import Logs
+from cje_core.families.off_policy.stages import make_logs, with_outcome, with_refit, with_reruns
 from cje_core.workflow.steps.files import write_rows, write_tree
 from cje_core.workflow.steps.fits import slice_groups
 from cje_core.workflow.steps.state import State, read_state, reward_keys
@@ -40,7 +40,7 @@ def rewards(state: State) -> pd.DataFrame:
     """Rewards of every response."""
     rows, fitted = state.given.rows, state.given.slice
     if state.logged:
-        return _with_logs(unpack_logs(state.given))
+        return _with_logs(with_outcome(make_logs(state.given)))
     out = reward_keys(rows, None)
     out["fold"], out["judge_score"] = fitted.fold[rows.prompt], rows.score
     out["reward"], out["reward_oof"] = np.full((2, len(rows.z)), np.nan)
@@ -52,18 +52,19 @@ def rewards(state: State) -> pd.DataFrame:
 
 
 def _with_logs(logs: Logs) -> pd.DataFrame:
-    rows, shared = logs.rows, logs.shared
-    seen, fitted = shared.seen, shared.fitted
+    rows, seen, fitted = logs.rows, logs.seen, logs.pooled
     out = reward_keys(rows, seen)
     out["fold"] = np.concatenate([fitted.fold[rows.prompt], fitted.fold[seen]])
     out["judge_score"] = np.concatenate([rows.score, logs.logged.z[seen, 0]])
     fits = [(logs, "")]
     if fitted.calibrator is not None:
-        fits += [(other, f"_without_{other.left_out}") for other in rerun_logs(logs)]
+        reruns = with_reruns(logs, lambda one: with_refit(with_outcome(one))).reruns or ()
+        fits += [(other, f"_without_{other.left_out}") for other in reruns]
     for these, end in fits:
         fresh = np.full(len(rows.z), np.nan)
         if these.fitted.calibrator is not None:
             fresh = predict(these.fitted.calibrator, rows.z)
         out[f"reward{end}"] = np.concatenate([fresh, these.reward[seen]])
-        out[f"reward_oof{end}"] = np.concatenate([these.outcome.fresh, these.outcome.logged[seen]])
+        held_out_reward = these.outcomes[()]
+        out[f"reward_oof{end}"] = np.concatenate([held_out_reward.fresh, held_out_reward.logged[seen]])
     return out

@@ -5,13 +5,12 @@ from pathlib import Path
 import xarray as xr
 
 from cje_core.estimators import stacked_dr
-from cje_core.families.off_policy.estimate import refusal
-from cje_core.families.off_policy.value import unpack_logs
-from cje_core.inference.estimate import Status
-from cje_core.workflow.analyze import estimates
+from cje_core.families.off_policy.estimate import logs_of
+from cje_core.families.off_policy.logs import Logs
+from cje_core.workflow.analyze import estimates, with_stages
 from cje_core.workflow.steps.files import write_tree
 from cje_core.workflow.steps.members import value_groups
-from cje_core.workflow.steps.state import State, read_state
+from cje_core.workflow.steps.state import read_state
 
 STACK = "stacked_dr"
 
@@ -23,24 +22,21 @@ def estimate(directory: Path) -> list[str]:
     number in order of name) the sources of error over prompts, and the terms of the calibration's.
     """
     state = read_state(directory, weighted=True)
-    names = [name for name in state.asked.names if name != STACK]
-    found = estimates(state.given, state.asked._replace(names=names))
-    write_tree(directory / "estimates.nc", found)
+    asked = state.asked._replace(names=[name for name in state.asked.names if name != STACK])
+    logs = with_stages(state.logs or state.given, asked)
+    write_tree(directory / "estimates.nc", estimates(state.given, asked, logs))
     if STACK not in state.asked.names:
         return ["estimates.nc"]
-    write_tree(directory / "members.nc", _members(state))
+    write_tree(directory / "members.nc", _members(logs or logs_of(state.given)))
     return ["estimates.nc", "members.nc"]
 
 
-def _members(state: State) -> dict[str, xr.Dataset]:
-    logs = unpack_logs(state.given)
+def _members(logs: Logs) -> dict[str, xr.Dataset]:
     groups = {"library": xr.Dataset(attrs={"members": list(stacked_dr.LIBRARY)})}
-    for p in range(len(logs.rows.policies)):
-        if isinstance(refusal(logs, p, fresh=True), Status):
-            continue
-        for name in stacked_dr.LIBRARY:
-            value = stacked_dr.member(logs, p, name)
-            groups |= {f"{name}/{p}/{part}": ds for part, ds in value_groups(logs, p, value).items()}
+    for name, values in stacked_dr.with_members(logs).members.items():
+        for p, value in enumerate(values):
+            if value is not None:
+                groups |= {f"{name}/{p}/{part}": ds for part, ds in value_groups(logs, value).items()}
     return groups
 
 
@@ -53,6 +49,6 @@ def stack(directory: Path) -> list[str]:
     if STACK not in state.asked.names:
         return []
     state = read_state(directory, weighted=True, stack=True)
-    found = estimates(state.given, state.asked._replace(names=[STACK]))
+    found = estimates(state.given, state.asked._replace(names=[STACK]), state.logs)
     write_tree(directory / "stacked.nc", found)
     return ["stacked.nc"]

@@ -27,6 +27,7 @@ MAKERS = {  # which step writes a file; what is in none comes before the first, 
     "variance.nc": "jackknife",
 }
 FIRST = ("config.json", "data.nc", "left_out.parquet")  # what `read_step` writes
+FORMAT = 2  # of these files; a change of what they hold makes it another, and files of others are refused
 EXACT = "exact_attributes"  # JSON of the attributes, which netCDF would turn from lists into arrays
 
 

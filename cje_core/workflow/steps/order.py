@@ -13,7 +13,7 @@ from cje_core.workflow.reading.given import Given
 from cje_core.workflow.reading.prepare import prepare
 from cje_core.workflow.steps.calibrate import calibrate
 from cje_core.workflow.steps.estimate import estimate, stack
-from cje_core.workflow.steps.files import clear, room, write_json, write_rows, write_tree
+from cje_core.workflow.steps.files import FORMAT, clear, room, write_json, write_rows, write_tree
 from cje_core.workflow.steps.jackknife import jackknife
 from cje_core.workflow.steps.report import report
 from cje_core.workflow.steps.stabilise import stabilise
@@ -49,7 +49,11 @@ def read_step(path: Given, directory: str | Path, **asked: Any) -> list[str]:
         clear(directory)
         write_tree(directory / "data.nc", {"data": ready.given.data})
         write_rows(directory / "left_out.parquet", ready.left_out)
-        config = {**ready.asked._asdict(), "calibration": asdict(ready.given.calibration)}
+        config = {
+            "format": FORMAT,
+            **ready.asked._asdict(),
+            "calibration": asdict(ready.given.calibration),
+        }
     write_json(directory / "config.json", config)
     return ["data.nc", "left_out.parquet", "config.json"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import xarray as xr
 
-from cje_core.families.off_policy.value import unpack_logs
+from cje_core.families.off_policy.stages import make_logs
 from cje_core.verdict.reporting import ledger
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import conclude
@@ -16,7 +16,7 @@ from cje_core.workflow.reading.prepare import Ready
 from cje_core.workflow.steps.estimate import STACK
 from cje_core.workflow.steps.files import read_tree
 from cje_core.workflow.steps.jackknife import jackknife_traces
-from cje_core.workflow.steps.stabilise import stabilisation
+from cje_core.workflow.steps.stabilise import stabilisation, with_both_weights
 from cje_core.workflow.steps.state import read_state
 
 
@@ -37,9 +37,10 @@ def ledgers(analysis: Analysis, traces: Mapping[str, xr.Dataset] | None = None) 
     ``traces`` are those of `cje_core.workflow.steps.jackknife.jackknife_traces`, which are made here by default.
     """
     given = analysis.calibrated
+    logs = None if analysis.overlap is None else with_both_weights(make_logs(given))
     if traces is None:
-        traces = jackknife_traces(given, analysis.estimates)
-    how = None if analysis.overlap is None else stabilisation(unpack_logs(given))
+        traces = jackknife_traces(given, analysis.estimates, logs)
+    how = None if logs is None else stabilisation(logs)
     of_primary: dict[str, Any] = {
         "sensitivity": analysis.if_biased,
         "contrasts": analysis.contrasts,

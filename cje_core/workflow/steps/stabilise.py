@@ -7,7 +7,9 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.checks import FloatArray
-from cje_core.families.off_policy.value import DEFAULT, Logs, stabilised, unpack_logs
+from cje_core.families.off_policy.logs import DEFAULT, Logs
+from cje_core.families.off_policy.stages import with_weights
+from cje_core.families.off_policy.value import stabilised
 from cje_core.offpolicy.weights import CANDIDATES, ess_fraction, guard_blend
 from cje_core.workflow.steps.files import write_rows, write_tree
 from cje_core.workflow.steps.state import DELTAS, read_state
@@ -22,17 +24,24 @@ def stabilise(directory: Path) -> list[str]:
     candidates, and per Delta (``reward`` R for IPS, ``residual`` R - q for DR) the ``stack`` and the ``stabilised``
     weight. ``stabilisation.nc``: see `stabilisation`.
     """
-    state = read_state(directory)
-    if not state.logged:
+    logs = read_state(directory).logs
+    if logs is None:
         return []
-    logs = unpack_logs(state.given)
+    logs = with_both_weights(logs)
     write_rows(directory / "weights.parquet", weights(logs))
     write_tree(directory / "stabilisation.nc", {"stabilisation": stabilisation(logs)})
     return ["weights.parquet", "stabilisation.nc"]
 
 
+def with_both_weights(logs: Logs) -> Logs:
+    """Logs with the default weights for R and for R - q."""
+    for delta in DELTAS:
+        logs = with_weights(logs, delta)
+    return logs
+
+
 def weights(logs: Logs) -> pd.DataFrame:
-    """Weights of the usable logged responses of every policy."""
+    """Weights of the usable logged responses of every policy, from logs `with_both_weights`."""
     parts = []
     for p, policy in enumerate(logs.rows.policies):
         mine = logs.of(p)
@@ -45,7 +54,7 @@ def weights(logs: Logs) -> pd.DataFrame:
             "judge_score": mine.score,
             "log_ratio": logs.log_ratio[p, mine.used],
             "weight": mine.weight,
-            **dict(zip((f"candidate_{c}" for c in CANDIDATES), mine.candidates(CANDIDATES), strict=True)),
+            **dict(zip((f"candidate_{c}" for c in CANDIDATES), logs.weights.candidates[p], strict=True)),
         }
         for delta in DELTAS:
             found = stabilised(logs, p, delta)
@@ -59,7 +68,7 @@ def weights(logs: Logs) -> pd.DataFrame:
 
 
 def stabilisation(logs: Logs) -> xr.Dataset:
-    """How the weights came about.
+    """How the weights came about, from logs `with_both_weights`.
 
     Returns
     -------
@@ -72,7 +81,7 @@ def stabilisation(logs: Logs) -> xr.Dataset:
         fold, as the ends of their constant blocks, ``map_score`` (judge scale) and ``map_weight`` (mean one where
         fitted), linear between ends and constant outside them, NaN beyond the last.
     """
-    policies, n_folds = logs.rows.policies, logs.shared.n_folds
+    policies, n_folds = logs.rows.policies, logs.n_folds
     shape = (len(policies), len(DELTAS))
     alpha, ess, mean = np.full((3, *shape), np.nan)
     orientation = np.full(shape, "none")
@@ -120,7 +129,7 @@ def _maps(logs: Logs) -> FloatArray:
         for k in np.flatnonzero(maps.mean_outside > 0).tolist():
             found |= {(p, o, k): maps.map(name, k) for o, name in enumerate(ORIENTATIONS)}
     most = max((len(score) for score, _ in found.values()), default=0)
-    out = np.full((2, len(logs.rows.policies), len(ORIENTATIONS), logs.shared.n_folds, most), np.nan)
+    out = np.full((2, len(logs.rows.policies), len(ORIENTATIONS), logs.n_folds, most), np.nan)
     for (p, o, k), (score, weight) in found.items():
         out[:, p, o, k, : len(score)] = score, weight
     return out

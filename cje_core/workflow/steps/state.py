@@ -1,5 +1,6 @@
 """What the steps before left in a directory, as the estimators take it: nothing of it is fitted again."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,12 +8,16 @@ import numpy as np
 import pandas as pd
 
 from cje_core.calibration.calibrated import Calibrated, Calibration, Slices
-from cje_core.checks import IntArray
+from cje_core.checks import FloatArray, IntArray
+from cje_core.data import DataError
 from cje_core.data.arrays import Rows
-from cje_core.families.off_policy.value import DEFAULT, Logs, Stable, unpack_logs, without_fold
+from cje_core.families.off_policy.logs import Logs, Outcome, PolicyLogs, Stable, Value, Weights
+from cje_core.families.off_policy.stages import make_logs, on_prompts, weights_name, without_fold
+from cje_core.inference.estimate import Status
+from cje_core.offpolicy.held_out_maps import HeldOutMaps
 from cje_core.offpolicy.weights import CANDIDATES
 from cje_core.workflow.reading.prepare import Asked
-from cje_core.workflow.steps.files import aligned, read_json, read_rows, read_tree, readable
+from cje_core.workflow.steps.files import FORMAT, aligned, read_json, read_rows, read_tree, readable
 from cje_core.workflow.steps.fits import slice_of
 from cje_core.workflow.steps.members import value_of
 
@@ -25,6 +30,7 @@ class State(NamedTuple):
     given: Calibrated
     left_out: pd.DataFrame
     asked: Asked
+    logs: Logs | None = None  # with the stages that were read; None without logged responses
 
     @property
     def logged(self) -> bool:
@@ -37,6 +43,10 @@ def read_state(
 ) -> State:
     """Data and configuration, with the calibrator and rewards, the weights, and the members of the stack."""
     config = read_json(directory / "config.json")
+    if not isinstance(config, dict) or config.pop("format", None) != FORMAT:
+        raise DataError(
+            f"{directory / 'config.json'}: another version of this package kept this analysis; keep it again"
+        )
     data = read_tree(directory / "data.nc")["data"]
     left_out = read_rows(directory / "left_out.parquet")
     with readable(directory / "config.json"):
@@ -51,14 +61,14 @@ def read_state(
     ]
     fresh, with_logs = slices if "logged/labels" in groups else slices[:1] * 2
     state = state._replace(given=Calibrated(data, given.calibration, Slices(fresh, with_logs)))
-    if state.logged:
-        logs = unpack_logs(state.given)
-        _put_rewards(logs, directory / "rewards.parquet")
-        if weighted or stack:
-            _put_weights(logs, directory)
-        if stack:
-            _put_members(logs, directory / "members.nc")
-    return state
+    if not state.logged:
+        return state
+    logs = read_logs(state.given, directory / "rewards.parquet")
+    if weighted or stack:
+        logs = read_weights(logs, directory)
+    if stack:
+        logs = replace(logs, members=read_members(logs, directory / "members.nc"))
+    return state._replace(logs=logs)
 
 
 def reward_keys(rows: Rows, seen: IntArray | None) -> pd.DataFrame:
@@ -80,47 +90,59 @@ def reward_keys(rows: Rows, seen: IntArray | None) -> pd.DataFrame:
     return pd.concat([fresh, logged], ignore_index=True)
 
 
-def _put_rewards(logs: Logs, path: Path) -> None:
-    keys = reward_keys(logs.rows, logs.shared.seen)
-    table = aligned(read_rows(path), keys, path)
+def read_logs(given: Calibrated, path: Path) -> Logs:
+    """Logs with the rewards of ``rewards.parquet``, pooled and held out, and their reruns without each fold."""
+    logs = make_logs(given, np.full(len(given.rows.prompts), np.nan))
+    table = aligned(read_rows(path), reward_keys(logs.rows, logs.seen), path)
     n_fresh = len(logs.rows.z)
 
-    def put(into: Logs, end: str) -> None:
-        pooled, held_out = (table[f"{name}{end}"].to_numpy(float) for name in ("reward", "reward_oof"))
-        into.put("reward", logs.shared.on_prompts(pooled[n_fresh:]))
-        into.put("outcome", (logs.shared.on_prompts(held_out[n_fresh:]), held_out[:n_fresh].copy()))
+    def of_logged(column: str) -> FloatArray:
+        return on_prompts(logs, table[column].to_numpy(float)[n_fresh:])
 
-    put(logs, "")
-    for k in [int(n.rpartition("_")[2]) for n in map(str, table) if n.startswith("reward_without_")]:
-        put(without_fold(logs, k), f"_without_{k}")
+    def held_out(end: str) -> dict[tuple[str, ...], Outcome]:
+        column = f"reward_oof{end}"
+        return {(): Outcome(of_logged(column), table[column].to_numpy(float)[:n_fresh].copy())}
+
+    logs = replace(logs, reward=of_logged("reward"), outcomes=held_out(""))
+    folds = [int(n.rpartition("_")[2]) for n in map(str, table) if n.startswith("reward_without_")]
+    reruns = [
+        replace(without_fold(logs, k, of_logged(f"reward_without_{k}")), outcomes=held_out(f"_without_{k}"))
+        for k in folds
+    ]
+    return replace(logs, reruns=tuple(reruns))
 
 
-def _put_weights(logs: Logs, directory: Path) -> None:
+def read_weights(logs: Logs, directory: Path) -> Logs:
+    """Logs with the weights of ``weights.parquet``, raw, candidates and stabilised; reruns share all but the last."""
     path = directory / "weights.parquet"
     everything, how = read_rows(path), read_tree(directory / "stabilisation.nc")["stabilisation"]
-    rows = logs.rows
-    for p, policy in enumerate(rows.policies):
-        mine = logs.of(p)
+    policies, candidates = list(logs.policies), [np.empty((len(CANDIDATES), 0)) for _ in logs.policies]
+    stable: dict[str, list[Stable | None]] = {delta: [None] * len(policies) for delta in DELTAS}
+    for p, (policy, mine) in enumerate(zip(logs.rows.policies, logs.policies, strict=True)):
         if not len(mine.used):
             continue
-        keys = pd.DataFrame({"policy": policy, "prompt": rows.prompts[mine.used]})
+        keys = pd.DataFrame({"policy": policy, "prompt": logs.rows.prompts[mine.used]})
         table = aligned(everything[everything["policy"] == policy], keys, path)
         column = {name: table[name].to_numpy(float) for name in table if name not in ("policy", "prompt")}
-        kept = mine.__class__(
-            mine.used, mine.fresh, column["weight"], mine.score, mine.fold, mine.n_folds, mine.z, mine.z_fresh
-        )
-        kept.put(("candidates", CANDIDATES), np.stack([column[f"candidate_{name}"] for name in CANDIDATES]))
-        logs.shared.put(p, kept)
+        maps = HeldOutMaps(column["weight"], mine.score, mine.fold, logs.n_folds)
+        policies[p] = PolicyLogs(mine.used, mine.fresh, mine.z, mine.z_fresh, maps)
+        candidates[p] = np.stack([column[f"candidate_{name}"] for name in CANDIDATES])
         at = how.sel(policy=policy)
         for delta in DELTAS:
             beta, alpha = at["beta"].sel(delta=delta).values, float(at["alpha"].sel(delta=delta))
-            stable = Stable(column[f"stabilised_{delta}"], column[f"stack_{delta}"], beta, alpha)
-            logs.put(("stabilised", p, delta, DEFAULT), stable)
+            stable[delta][p] = Stable(column[f"stabilised_{delta}"], column[f"stack_{delta}"], beta, alpha)
+    weights = Weights(tuple(candidates), {weights_name(delta): tuple(stable[delta]) for delta in DELTAS})
+    of_policies, shared = tuple(policies), Weights(tuple(candidates))
+    reruns = tuple(replace(one, policies=of_policies, weights=shared) for one in logs.reruns or ())
+    return replace(logs, policies=of_policies, weights=weights, reruns=reruns)
 
 
-def _put_members(logs: Logs, path: Path) -> None:
+def read_members(logs: Logs, path: Path) -> dict[str, tuple[Value | Status | None, ...]]:
+    """Values of the stack's members by name and policy, from ``members.nc``."""
     groups = read_tree(path)
-    for place in {name.split("/")[0] + "/" + name.split("/")[1] for name in groups if "/" in name}:
+    values: dict[str, list[Value | Status | None]] = {}
+    for place in sorted({"/".join(name.split("/")[:2]) for name in groups if "/" in name}):
         member, p = place.split("/")
-        mine = {n.removeprefix(f"{place}/"): g for n, g in groups.items() if n.startswith(f"{place}/")}
-        logs.put(("member", member, int(p)), value_of(logs, int(p), mine))
+        parts = {n.removeprefix(f"{place}/"): g for n, g in groups.items() if n.startswith(f"{place}/")}
+        values.setdefault(member, [None] * len(logs.policies))[int(p)] = value_of(logs, parts)
+    return {member: tuple(of_policies) for member, of_policies in values.items()}

@@ -16,6 +16,7 @@ from cje_core.estimators import dr_cpo, ips, snips, stacked_dr, tmle
 from cje_core.families.off_policy import estimate as off_policy_estimate
 from cje_core.families.off_policy import labels as off_policy_labels
 from cje_core.families.off_policy import value as off_policy
+from cje_core.families.off_policy.stages import with_reruns
 from cje_core.inference.sums import cluster_se
 
 # --- errors against the definitions ---
@@ -54,7 +55,7 @@ def test_terms_carry_the_whole_value(module):
         else module.policy_value
     )
     value = policy_value(logs, 1)
-    total = sum(term.weight.sum() for term in value.terms)
+    total = sum(term.weight.sum() for term in value.terms())
     # TMLE is linear to first order only: its logit bends
     expected = value.facts["mean_weight"] if module is ips else 1.0
     assert total == pytest.approx(expected, abs=1e-2 if module is tmle else 1e-12)
@@ -65,7 +66,7 @@ def test_terms_of_one_fit_are_one_functional():
     logs = logs_of(small(3))
     z, share = logs.logged.z, np.full(40, 1 / 40)
     back = np.where(z[:, 0] < 0.5, -share, 0.0)
-    terms = [off_policy.Term(logs.fitted, z, share), off_policy.Term(logs.fitted, z, back)]
+    terms = [off_policy.Term("calibrator", logs.fitted, "seen", weight) for weight in (share, back)]
     part = off_policy_labels.label_error(logs, 1, terms, "plug_in").part
     whole = calibration_part(logs.rows, logs.fitted, z, share + back)
     np.testing.assert_allclose(part.influence, whole.influence, atol=1e-12)
@@ -75,13 +76,14 @@ def test_terms_of_one_fit_are_one_functional():
 def test_the_papers_path_puts_held_out_rewards_in_place_of_pooled_ones():
     logs = logs_of(small(3))
     value = tmle.policy_value(logs, 1)
-    swapped = value.ips.influence - 40 * value.ips.leverage * (logs.reward - logs.outcome.logged)
-    np.testing.assert_allclose(value.path, value.direct.influence + swapped, atol=1e-12)
+    _, of_logged = value.sources()
+    swapped = of_logged.influence - 40 * of_logged.leverage * (logs.reward - logs.outcomes[()].logged)
+    np.testing.assert_allclose(value.held_out_influence(), swapped, atol=1e-12)
 
 
 def test_one_dominating_weight_leaves_a_wide_interval_with_two_degrees_of_freedom():
     data = small(3, spread=12.0)
-    part = off_policy_estimate.source_part(logs_of(data), snips.policy_value(logs_of(data), 1).ips)
+    part = off_policy_estimate.source_part(logs_of(data), snips.policy_value(logs_of(data), 1).sources()[1])
     assert part.df == 2.0
     result = snips.estimate(data)
     assert np.isfinite(of_target(result, "std_error"))
@@ -93,10 +95,10 @@ def test_calibration_term_is_the_derivative_in_the_labels():
     data = small(4, draws=1)
     logs = logs_of(data)
     step, before = 1e-7, snips.policy_value(logs, 1).value
-    term = snips.policy_value(logs, 1).terms[0]
+    (term,) = snips.policy_value(logs, 1).terms()
     leverage = label_leverage(
         logs.fitted.calibrator,
-        knot_mass(logs.fitted.calibrator, term.z, term.weight),
+        knot_mass(logs.fitted.calibrator, logs.z_of(1, term.rows), term.weight),
         logs.fitted.z,
         logs.fitted.weight,
     )
@@ -149,12 +151,12 @@ def test_inference_changes_neither_the_estimate_nor_the_influence(module):
 @names
 def test_jackknife_reruns_also_lose_the_labels_of_logged_responses(module):
     """Every estimator's reruns forget fold k whole: MRDR reads those labels directly."""
-    logs = logs_of(small(11))
-    for rerun in off_policy_estimate.rerun_logs(logs):
+    logs = with_reruns(logs_of(small(11)))
+    for rerun in logs.reruns:
         gone = sorted(set(logs.fitted.fold) - set(rerun.fitted.fold[rerun.fitted.prompt]))
         assert len(gone) == 1
         assert np.isnan(rerun.logged.label[logs.fitted.fold == gone[0]]).all()
-    assert len(off_policy_estimate.rerun_logs(logs)) == 5
+    assert len(logs.reruns) == 5
     assert of_target(module.estimate(small(11), inference="jackknife"), "std_error") > 0
 
 
@@ -203,13 +205,13 @@ def test_pitfall_07_hajek_influence_is_the_derivative_in_the_row_weights():
     logs = logs_of(data)
     used, weight = off_policy.used_rows(logs, 1), off_policy.raw_weights(logs, 1)
     value = snips.policy_value(logs, 1)
-    n, step = len(logs.rows.prompts), 1e-6
+    n, step, (_, of_logged) = len(logs.rows.prompts), 1e-6, value.sources()
     for j in (0, 5, 20):
         count = np.ones(len(used))
         count[j] += step
         moved = (count * weight * logs.reward[used]).sum() / (count * weight).sum()
-        assert n * (moved - value.value) / step == pytest.approx(value.ips.influence[used[j]], abs=1e-3)
-    assert value.ips.influence.sum() == pytest.approx(0, abs=1e-10)
+        assert n * (moved - value.value) / step == pytest.approx(of_logged.influence[used[j]], abs=1e-3)
+    assert of_logged.influence.sum() == pytest.approx(0, abs=1e-10)
 
 
 def test_pitfall_08_influence_uses_the_outcome_of_the_estimate():
@@ -219,7 +221,7 @@ def test_pitfall_08_influence_uses_the_outcome_of_the_estimate():
     value = snips.policy_value(logs, 1)
     weight = off_policy.raw_weights(logs, 1)
     expected = weight * (logs.reward - value.value) / weight.mean()
-    np.testing.assert_allclose(value.ips.influence, expected, atol=1e-12)
+    np.testing.assert_allclose(value.sources()[1].influence, expected, atol=1e-12)
 
 
 @names

@@ -18,19 +18,15 @@ def test_stack_is_the_convex_combination_of_least_variance():
     result = stacked_dr.estimate(data, members=members)
     logs = logs_of(data)
     values = [load(name).policy_value(logs, 1) for name in members]
+    of_labels = [off_policy_labels.label_error(logs, 1, v.terms()) for v in values]
     columns = [
-        (
-            v.direct.influence
-            + v.ips.influence
-            + off_policy_labels.label_error(logs, 1, v.terms).part.influence
-        ).tolist()
-        for v in values
+        (direct.influence + ips.influence + labels.part.influence).tolist()
+        for (direct, ips), labels in zip((v.sources() for v in values), of_labels, strict=True)
     ]
     alpha = result["stack_weight"].sel(policy="target").values
     assert alpha.sum() == pytest.approx(1.0)
-    of_labels = [off_policy_labels.label_error(logs, 1, v.terms).correction for v in values]
     assert of_target(result) == pytest.approx(
-        alpha @ [v.value + c for v, c in zip(values, of_labels, strict=True)]
+        alpha @ [v.value + labels.correction for v, labels in zip(values, of_labels, strict=True)]
     )
     centred = np.array(columns) - np.mean(columns, axis=1, keepdims=True)
     sigma = centred @ centred.T / centred.shape[1]
@@ -45,7 +41,11 @@ def test_stack_learns_on_clusters_and_the_outer_split_on_the_other_half():
     logs = logs_of(data)
     members = ("dr_cpo", "mrdr", "capped_ips")
     library = [load(name).policy_value(logs, 1) for name in members]
-    columns = cluster_sums(np.stack([v.path for v in library]), logs.rows.cluster)
+    sources = [v.sources() for v in library]
+    paths = [
+        direct.influence + v.held_out_influence() for v, (direct, _) in zip(library, sources, strict=True)
+    ]
+    columns = cluster_sums(np.stack(paths), logs.rows.cluster)
     options = {"members": members, "columns": "sampling"}
     whole = stacked_dr.policy_value(logs, 1, **options)
     expected = stacked_dr.stack_weights(columns)
@@ -53,8 +53,8 @@ def test_stack_learns_on_clusters_and_the_outer_split_on_the_other_half():
     values = np.array([v.value for v in library])
     assert whole.value == pytest.approx(expected @ values)
     for name in ("influence", "leverage"):
-        mixed = sum(a * getattr(v.ips, name) for a, v in zip(expected, library, strict=True))
-        np.testing.assert_allclose(getattr(whole.ips, name), mixed, atol=1e-12)
+        mixed = sum(a * getattr(ips, name) for a, (_, ips) in zip(expected, sources, strict=True))
+        np.testing.assert_allclose(getattr(whole.sources()[1], name), mixed, atol=1e-12)
 
     split = stacked_dr.policy_value(logs, 1, **options, outer_split=True)
     half = assign_folds(logs.rows.cluster_names, np.ones(40, dtype=bool), n_folds=2)
@@ -62,7 +62,7 @@ def test_stack_learns_on_clusters_and_the_outer_split_on_the_other_half():
     for h in (0, 1):
         alpha = stacked_dr.stack_weights(columns[:, half != h])  # learned on the other half
         inside = half[logs.rows.cluster] == h
-        shift = [(v.direct.influence + v.ips.influence)[inside].mean() for v in library]
+        shift = [(direct.influence + ips.influence)[inside].mean() for direct, ips in sources]
         estimate += inside.mean() * alpha @ (values + shift)
         learned.append(inside.mean() * alpha)
     assert split.value == pytest.approx(estimate)
@@ -104,6 +104,6 @@ def test_pitfall_06_identical_influence_gets_equal_weight():
     np.testing.assert_allclose(stacked_dr.stack_weights(np.stack([phi, phi, phi]), 1e-4), 1 / 3)
     logs = logs_of(small(29))
     dr = dr_cpo.policy_value(logs, 1)
-    mixed = stacked_dr.mix([dr, dr], np.array([0.5, 0.5]))
+    mixed = stacked_dr.mix([dr, dr], [dr.sources()] * 2, np.array([0.5, 0.5]))
     assert mixed.value == pytest.approx(dr.value)
-    np.testing.assert_allclose(mixed.ips.influence, dr.ips.influence, atol=1e-15)
+    np.testing.assert_allclose(mixed.sources()[1].influence, dr.sources()[1].influence, atol=1e-15)

@@ -10,7 +10,9 @@ import xarray as xr
 from ope_world import logs_of, small
 
 from cje_core import estimators
-from cje_core.estimators import snips
+from cje_core.calibration.calibrated import Calibration
+from cje_core.estimators import calibrated_dr_cpo, snips
+from cje_core.families.off_policy import stages
 from cje_core.families.off_policy.estimate import Method, estimator
 from cje_core.families.off_policy.value import Along
 
@@ -70,3 +72,36 @@ def test_a_fact_lies_along_the_dimension_that_it_names():
         assert at["by_half"].values.tolist() == [p + 1, 2 * p + 2] or np.isnan(at["estimate"])
     ours, usual = (one["estimate"].drop_vars("method") for one in (found, snips.estimate(data)))
     xr.testing.assert_identical(ours, usual)
+
+
+def test_an_estimator_alone_computes_what_it_reads():
+    logs = snips.estimate.prepare(small())
+    assert logs.judge is not None and logs.residuals is not None
+    assert not logs.outcomes and not logs.weights.stable and logs.fold_fits is None and logs.reruns is None
+    rerun = snips.estimate.prepare(small(), inference="jackknife").reruns[0]
+    assert not rerun.outcomes and not rerun.weights.stable and rerun.fitted.calibrator is None
+
+
+@pytest.mark.parametrize("inference", ["influence", "jackknife"])
+def test_stages_that_are_passed_on_are_not_computed_again(monkeypatch, inference):
+    data = small()
+    alone = {name: estimators.load(name).estimate(data, inference=inference) for name in FAMILY}
+    logs = data
+    for name in FAMILY:
+        logs = estimators.load(name).estimate.prepare(logs, inference=inference)
+
+    def again(*_, **__):
+        raise AssertionError("computed again")
+
+    for name in ("stack_candidates", "held_out_candidates", "held_out_calibrator", "without_fold", "refit"):
+        monkeypatch.setattr(stages, name, again)
+    for name, expected in alone.items():
+        xr.testing.assert_identical(estimators.load(name).estimate(logs, inference=inference), expected)
+    with pytest.raises(AssertionError, match="computed again"):
+        calibrated_dr_cpo.estimate(data, inference=inference)
+
+
+def test_logs_have_one_calibration():
+    logs = snips.estimate.prepare(small())
+    with pytest.raises(ValueError, match="calibrated already"):
+        snips.estimate(logs, calibration=Calibration(mode="two_stage"))

@@ -8,7 +8,8 @@ from scipy import stats
 
 from cje_core.data import DataError
 from cje_core.estimators import calibrated_dr_cpo, dr_cpo, mrdr, tmle
-from cje_core.families.off_policy.value import with_outcome
+from cje_core.families.off_policy.estimate import prepared
+from cje_core.families.off_policy.stages import with_outcome
 from cje_core.formulas.linear_outcome import linear_outcome
 from cje_core.verdict import gates
 from cje_sim.scenarios import tilted_logs
@@ -60,13 +61,14 @@ def test_weights_of_the_targets_are_those_of_the_predictions():
 
 @pytest.mark.parametrize("module", [dr_cpo, calibrated_dr_cpo])
 def test_terms_carry_the_whole_value(module):
-    logs = with_outcome(logs_of(with_length(small(3))), ["length"])
-    value = module.policy_value(logs, 1)
-    assert sum(term.weight.sum() for term in value.terms) == pytest.approx(1.0, abs=1e-12)
-    assert len(value.terms) == 2
+    logs = prepared(logs_of(with_length(small(3))), module.estimate.method(outcome=["length"]))
+    value = module.policy_value(logs, 1, outcome=("length",))
+    terms = value.terms()
+    assert sum(term.weight.sum() for term in terms) == pytest.approx(1.0, abs=1e-12)
+    assert len(terms) == 2
     # the rewards of all logged responses make the value: V is their sum by the terms where f^(-k) is f
-    q = logs.outcome.linear.target_weights
-    assert q(np.zeros(len(logs.shared.seen)), np.zeros(len(logs.rows.z))) == pytest.approx(0.0)
+    q = logs.outcomes["length",].linear.target_weights
+    assert q(np.zeros(len(logs.seen)), np.zeros(len(logs.rows.z))) == pytest.approx(0.0)
 
 
 def state(data, module=dr_cpo, **options):
@@ -119,8 +121,8 @@ def test_the_other_members_and_the_jackknife_take_it():
     rerun = dr_cpo.estimate(data, outcome=["length"], inference="jackknife")
     assert np.isfinite(rerun["std_error"]).all()
     # R^OOF stays the held-out calibrator, so the correction does not vanish from the paper's influence
-    value = dr_cpo.policy_value(with_outcome(logs_of(data), ["length"]), 1)
-    assert np.abs(value.path - value.direct.influence).max() > 0.01
+    value = dr_cpo.policy_value(with_outcome(logs_of(data), ("length",)), 1, outcome=("length",))
+    assert np.abs(value.held_out_influence()).max() > 0.01
 
 
 def test_a_feature_that_is_not_there_is_named():

@@ -11,7 +11,7 @@ from cje_core.calibration.calibrated import calibrated
 from cje_core.calibration.calibrator import fit
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.estimators import calibrated_dr_cpo, calibrated_ips, direct, snips, stacked_dr
-from cje_core.families.off_policy.value import unpack_logs
+from cje_core.families.off_policy.stages import make_logs
 from cje_core.inference.contrasts import contrasts
 from cje_core.offpolicy.overlap import overlap
 from cje_core.offpolicy.weights import log_ratios, mean_one, stabilise
@@ -22,7 +22,7 @@ from cje_core.verdict import gates, refusal
 from cje_core.verdict.assumptions import Contract, assumptions
 from cje_core.verdict.reporting import ENTRIES, digest, jackknife_trace, ledger
 from cje_core.workflow.serial import serial_errors
-from cje_core.workflow.steps.stabilise import stabilisation
+from cje_core.workflow.steps.stabilise import stabilisation, with_both_weights
 from cje_sim.scenarios import arena_like, clustered, well_specified
 
 ITEMS = {
@@ -105,7 +105,7 @@ def everything(data, estimate, **more):
 
 def how(data, delta):
     """How stabilised weights came about, for one Delta."""
-    return stabilisation(unpack_logs(calibrated(data))).sel(delta=delta)
+    return stabilisation(with_both_weights(make_logs(calibrated(data)))).sel(delta=delta)
 
 
 @pytest.mark.slow
@@ -234,8 +234,8 @@ def test_weights_can_be_made_again_from_what_is_kept(world, module, delta):
     out = ledger(world, estimate=module.estimate(world, borrowed="plug_in"), stabilisation=how(world, delta))
     given = calibrated(world)
     rows, logged, fold = given.rows, given.logged, given.slice.fold
-    logs = unpack_logs(given)
-    moved = logs.reward - (logs.outcome.logged if delta == "residual" else 0)
+    logs = with_both_weights(make_logs(given))
+    moved = logs.reward - (logs.outcomes[()].logged if delta == "residual" else 0)
     turned = set()
     for policy, ratio in zip(rows.policies, log_ratios(logged), strict=True):
         used = np.isfinite(ratio)
