@@ -62,3 +62,30 @@ def gamma_limits(value, std_error, df, skewness, n, c, prob=0.95):
     u = beta_quantile(c, n, prob)
     down, up = np.hypot(std_error * down, u * value), np.hypot(std_error * up, u * (1 - value))
     return [max(value - down, 0.0), min(value + up, 1.0)]
+
+
+def unseen(label, score, weight, seen, scale=(0.0, 1.0)):
+    """Weight of outcomes that labels did not show: of a far label or a tail of the scores, and of a crowd at an end."""
+    low, high = scale
+    n, ordered = len(label), sorted(label)
+    share = weight / np.sum(weight)
+    center = np.sum(share * score)
+    spread = np.sqrt(np.sum(share * (score - center) ** 2))
+    beyond = sum(
+        w
+        for s, w in zip(score, share, strict=True)
+        if not min(seen) - 2 * spread <= s <= max(seen) + 2 * spread
+    )
+    median, far = ordered[n // 2], 0.0
+    for end, extreme, quartile in (
+        (low, ordered[0], ordered[n // 4]),
+        (high, ordered[-1], ordered[n - 1 - n // 4]),
+    ):
+        times = abs(extreme - median) / abs(quartile - median) if quartile != median else np.inf
+        part = abs(extreme - median) / abs(end - median) if end != median else 0.0
+        far = max(far, np.clip(times / 10 - 1, 0, 1) * np.clip(4 * part - 1, 0, 1) / 2)
+    tail = min((n * 4 * beyond / 3.69) ** 1.5, 1.0)
+    deviation = np.std(label, ddof=1)
+    near = min(np.mean(label) - low, high - np.mean(label)) / deviation
+    crowd = 0.2 * min(1, 30 / n) ** 1.5 * np.clip((3 - near) / 1.5, 0, 1)
+    return max(far, tail), crowd

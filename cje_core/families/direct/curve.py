@@ -30,6 +30,7 @@ import numpy as np
 
 from cje_core.calibration.isotonic import interpolate_into, locate
 from cje_core.compiled import Kernel
+from cje_core.families.fluctuation import expit
 
 PRIOR = 2.5  # standard deviation of the log odds per standard deviation of the score
 PRECISION = 1 / PRIOR**2
@@ -98,12 +99,6 @@ def judge_curve(  # type: ignore[no-untyped-def]
         first, second = expit(a + b * knot[left]) - expit(a), expit(a + b * knot[right]) - expit(a)
         part = (x[j] - knot[left]) / (knot[right] - knot[left]) if right > left else 0.0
         own_curve[j] = width * (first + part * (second - first))
-
-
-@Kernel
-def expit(z):  # type: ignore[no-untyped-def]
-    """Logistic function."""
-    return 1.0 / (1.0 + np.exp(-z))
 
 
 @Kernel

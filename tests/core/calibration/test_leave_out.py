@@ -3,6 +3,8 @@
 from collections import Counter
 
 import numpy as np
+import oracles
+import oracles_calibration
 import pytest
 from ope_world import small
 
@@ -61,6 +63,29 @@ def test_every_fit_is_the_refit_of_the_rows_that_are_left(mode, increasing, disc
             np.testing.assert_array_equal(some, fast[chosen])
             other = one_at_a_time(ground, label, weight, new, [(k + 1) % FOLDS], constrained)
             assert np.abs(fast - other).max() > 1e-3  # the wrong fold left out would be seen
+
+
+@pytest.mark.parametrize("increasing", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_fits_without_folds_are_their_definition(mode, increasing):
+    """Against loops that know nothing of folds: the rows that are left, ties, unequal weights, binary labels."""
+    z, label, weight, fold, new = sample(4, 90, discrete=True)
+    label, new = np.round(label if increasing else 1 - label), new[:60]
+    basis = None if mode == "monotone" else make_basis(z, increasing)
+    ground = Ground(z, fold, FOLDS, increasing, basis)
+    fits = LeaveOut(ground, label, weight, mode == "two_stage_monotone")
+    places = ground.places(new)
+    for left in ([0], [2], [1, 3]):
+        kept, sign = ~np.isin(fold, left), 1 if increasing else -1
+        if mode == "monotone":
+            parts = ((sign * z[kept, 0]).tolist(), label[kept].tolist(), weight[kept].tolist())
+            expected = oracles.calibrate(*parts, (sign * new[:, 0]).tolist())
+        else:
+            how = {"increasing": increasing, "monotone": mode == "two_stage_monotone", "train": kept}
+            expected = oracles_calibration.two_stage(z, label, weight, new, **how)[0]
+        without = left[0] if len(left) == 2 else None
+        found = fits.predict(places, np.full(len(new), left[-1]), without=without)
+        np.testing.assert_allclose(found, expected, atol=1e-12 if mode == "monotone" else 1e-6)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -180,6 +180,22 @@ def test_weight_of_unseen_outcomes_by_cases(end):
     assert weight(near, tail) == pytest.approx((30 * 0.02 / 0.25 / 3.69) ** 1.5, rel=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_weights_of_unseen_outcomes_are_their_definition(seed):
+    """Labels with or without far ones and a crowded end, scores with or without a tail; also on another scale."""
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(8, 60))
+    label = np.clip(1 - rng.gamma(1.0, 0.02, m), 0, 1) if seed % 2 else rng.uniform(0.4, 0.6, m)
+    label[: seed % 3] -= rng.uniform(0.2, 0.4)
+    score = np.r_[rng.uniform(0.6, 1.0, 300), rng.uniform(0.0, 0.2, seed % 5)]
+    weight, seen = rng.uniform(0.5, 2.0, len(score)), rng.uniform(0.6, 1.0, m)
+    for low, high in ((0.0, 1.0), (-1.0, 3.0)):
+        y = low + (high - low) * label
+        beyond = share_beyond(score, weight, seen)
+        found = unseen_weight(y, beyond, low, high), crowding(y, low, high)
+        np.testing.assert_allclose(found, slow.unseen(y, score, weight, seen, (low, high)), atol=1e-9)
+
+
 def test_a_caution_states_what_labels_cannot_rule_out():
     label = np.full((2, 60), np.nan)
     label[:, :30] = 0.9 + np.random.default_rng(3).uniform(-0.02, 0.02, (2, 30))

@@ -3,6 +3,7 @@
 import numpy as np
 import oracles_tuning as oracles
 import pytest
+import statsmodels.api as sm
 
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
@@ -339,6 +340,18 @@ def test_pitfall_29_the_degrees_of_freedom_pay_for_the_weights():
         np.testing.assert_allclose(
             charged.influence**2, part.influence**2 * (m - 1) / (m - 1 - n_used), rtol=1e-9
         )
+
+
+@pytest.mark.parametrize("q", [1, 2])
+def test_the_charge_is_that_of_a_regression(q):
+    """The error of the mean of a least-squares residual on q centred columns is that of the constant's coefficient."""
+    rows, _, _, own, _, _ = tune(world(18, m=30))
+    rng = np.random.default_rng(q)
+    x = rng.normal(size=(30, q))
+    fit = sm.OLS(rows.label[own], np.column_stack([np.ones(30), x - x.mean(axis=0)])).fit()
+    level, part = mean_part(rows, own, fit.resid + fit.params[0], np.ones(30))
+    _, error, df = combine([charge(part, q / 29)], rows.cluster)
+    np.testing.assert_allclose([level, error, df], [fit.params[0], fit.bse[0], fit.df_resid], rtol=1e-9)
 
 
 def test_heavy_label_weights_count_by_kish():

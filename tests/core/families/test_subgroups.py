@@ -1,33 +1,18 @@
 """Subgroup calibration: the shifts against their definition, the routes that take them, and what refuses."""
 
 import numpy as np
+import oracles_uncertainty as slow
 import pytest
 from group_world import draw, value
 
 from cje_core.calibration.calibrated import Calibration, calibrated
+from cje_core.data.arrays import unpack
 from cje_core.data.cohorts import group_codes, restrict
 from cje_core.estimators import direct
-from cje_core.families.direct.subgroups import FEWEST, Residuals, pooled_shift
+from cje_core.families.direct.subgroups import FEWEST, Residuals, pooled_shift, shifts
 from cje_core.inference.estimate import Status
 
 BY_TOPIC = Calibration(groups="topic")
-
-
-def slow_shift(value, group, n_groups):
-    """DerSimonian and Laird on group means of equal weights, by loops."""
-    members = [[v for v, g in zip(value, group, strict=True) if g == k] for k in range(n_groups)]
-    seen = [m for m in members if m]
-    n = sum(map(len, seen))
-    within = sum((v - sum(m) / len(m)) ** 2 for m in seen for v in m) / (n - len(seen))
-    w = [len(m) / within for m in seen]
-    mean = [sum(m) / len(m) for m in seen]
-    center = sum(a * b for a, b in zip(w, mean, strict=True)) / sum(w)
-    q = sum(a * (b - center) ** 2 for a, b in zip(w, mean, strict=True))
-    tau2 = max(0.0, (q - (len(seen) - 1)) / (sum(w) - sum(a * a for a in w) / sum(w)))
-    out = []
-    for m in members:
-        out.append(tau2 / (tau2 + within / len(m)) * (sum(m) / len(m) - center) if m else 0.0)
-    return out
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -37,11 +22,32 @@ def test_shifts_match_the_definition(seed):
     group = rng.integers(4, size=m) + (rng.random(m) < 0.2)  # the fifth is small
     value = rng.normal(size=m) + (0.0 if seed % 2 else 1.0) * group
     found = pooled_shift(Residuals(value, np.ones(m), np.arange(m), group), 6)
-    np.testing.assert_allclose(found, slow_shift(value, group, 6), atol=1e-12)
+    np.testing.assert_allclose(found, slow.group_shifts(value, np.ones(m), range(m), group, 6), atol=1e-12)
     assert found[5] == 0.0, "a group without a label is the pooled one"
     # two labels of a cluster are its mean, and count once
     twice = Residuals(*(np.tile(part, 2) for part in (value, np.ones(m), np.arange(m), group)))
     np.testing.assert_allclose(pooled_shift(twice, 6), found, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_shift_of_a_label_does_not_know_its_fold(seed):
+    """Unequal weights, clusters of two labels in one fold; against the definition on the labels of the other folds."""
+    rng = np.random.default_rng(seed)
+    rows = unpack(draw(120, 60, SHIFT, seed))
+    prompt, m = np.sort(rng.permutation(120)[:80]), 80
+    rows = rows._replace(cluster=np.arange(120) // 2)
+    fold, group = (np.arange(120) // 2) % 5, (np.arange(120) // 2) % 3
+    residual, weight = rng.normal(size=m) + group[prompt], rng.uniform(0.5, 2.0, m)
+    by_prompt, held = shifts(rows, fold, group, prompt, residual, weight)
+    parts = residual, weight, rows.cluster[prompt], group[prompt]
+    np.testing.assert_allclose(by_prompt, np.array(slow.group_shifts(*parts, 3))[group], atol=1e-12)
+    assert np.ptp(by_prompt) > 0.5
+    for k in range(5):
+        others = fold[prompt] != k
+        expected = np.array(slow.group_shifts(*(part[others] for part in parts), 3))[group[prompt]]
+        np.testing.assert_allclose(held[~others], expected[~others], atol=1e-12)
+        # planted: its own labels left in
+        assert np.abs(held[~others] - by_prompt[prompt][~others]).max() > 1e-3
 
 
 def test_nothing_to_tell_apart_is_no_shift():

@@ -1,7 +1,9 @@
 """The audit of the mean residual: family adjustments, exact bounds, order, and bad input of every audit."""
 
 import numpy as np
+import oracles
 import pytest
+import statsmodels.api as sm
 import xarray as xr
 from audit_world import world
 from scipy import stats
@@ -120,6 +122,23 @@ def test_what_the_planner_asks_for_adds_up():
     reach = (float(report.mean_label) + 2, 3 - float(report.mean_label))
     size = audit_size(0.8, residual_sd=float(report.residual_sd), margin=report.attrs["margin"], reach=reach)
     np.testing.assert_allclose(report.probes_to_pass, size.n_probes)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_mean_residual_is_a_regression_on_a_constant(size):
+    """Clusters of one size: statsmodels' factor is G / (G - 1), and f is that of a loop."""
+    data = world(
+        n=80, probes=40, policies=("a", "b"), shift=(0.0, 0.1), teach=60, cluster=np.arange(80) // size
+    )
+    report = audit(data).sel(policy="b")
+    rows = unpack(data)
+    taught, mine = np.flatnonzero(rows.teaches), np.flatnonzero(rows.probe)
+    f = oracles.calibrate(
+        *(a[taught].tolist() for a in (rows.score, rows.label)), [1.0] * 60, rows.score[mine].tolist()
+    )
+    cluster = rows.cluster[rows.prompt[mine]]
+    fit = sm.OLS(rows.label[mine] - f, np.ones(40)).fit(cov_type="cluster", cov_kwds={"groups": cluster})
+    np.testing.assert_allclose([report.residual, report.std_error], [fit.params[0], fit.bse[0]], rtol=1e-9)
 
 
 def test_audit_hands_on_covariates():
