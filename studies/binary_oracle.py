@@ -25,12 +25,9 @@ from studies.engine.sentences import (
     below,
     every,
     highest,
-    lowest,
-    plain,
+    keeps_level,
     points,
-    refusals,
     said,
-    together,
     where,
 )
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
@@ -70,7 +67,7 @@ MEASURES = (
     "miss_left",
     "miss_right",
 )
-LEVEL, SLACK = 0.95, 0.05
+LEVEL = 0.95
 CAPTION = (
     "Coverage of the intervals printed, share of runs refused one and mean width with own labels, and coverage and "
     "refusals where the labels are the base policy's, by the number of labels; exact 95% Monte Carlo bounds. Dashed: "
@@ -166,29 +163,15 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     lent = rows[(rows["estimand"] == "borrowed labels") & (rows["method"] == "direct")]
     plainly = rows[(rows["estimand"] == "own labels") & (rows["method"] == "direct_wald")]
     out = [
-        _level("our default with own labels", own, replicates),
-        _level("our default with borrowed labels", lent, replicates),
-        _level("the same estimate with a t interval and own labels", plainly, replicates),
+        keeps_level(who, mine, ["world", "labels"], replicates)
+        for who, mine in (
+            ("our default with own labels", own),
+            ("our default with borrowed labels", lent),
+            ("the same estimate with a t interval and own labels", plainly),
+        )
+        if mine["coverage"].notna().any()
     ]
     return [one for one in (*out, _score(ds), _control(ds, rows)) if one is not None]
-
-
-def _level(who: str, rows: pd.DataFrame, replicates: int) -> Finding | None:
-    """Whether the intervals printed keep their level in every cell; refused runs and empty cells are told."""
-    told = rows[rows["coverage"].notna()]
-    if not len(told):
-        return None
-    printed = replicates * (1 - told["refused"] - told["failed"])
-    # that of the nominal level: a share near one has next to none of its own
-    error = np.sqrt(LEVEL * (1 - LEVEL) / np.maximum(printed, 1))
-    worst, holds = told.loc[lowest(told["coverage"])], below(-told["coverage"], error, SLACK - LEVEL)
-    answer = (
-        f"Does {who} keep 95% within 5 points? {ANSWER[holds]}: it covers "
-        f"{points(worst['coverage'], worst['coverage_mcse'], '%')} in the worst of {len(told)} cells "
-        f"({where(worst, ['world', 'labels'])})."
-    )
-    rule = f"above {plain(LEVEL - SLACK)} by 3 binomial standard errors in every cell, over the intervals printed"
-    return Finding(together(answer, refusals(rows, ["world", "labels"])), rule, holds)
 
 
 def _score(ds: xr.Dataset) -> Finding:
