@@ -5,8 +5,8 @@ import oracles_uncertainty as slow
 import pytest
 from oracles_uncertainty import row_dicts, table
 
-from cje_core.data import from_frame
 from cje_core.estimators import direct
+from cje_core.io import from_frame
 
 ROUTES = {
     "hajek": {},
