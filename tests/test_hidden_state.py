@@ -1,27 +1,33 @@
-"""What is computed once is passed on: no object of the estimators' families or of the run steps remembers in hiding."""
+"""What is computed once is passed on: nothing in `cje_core` remembers data in hiding."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1] / "cje_core"
-FOLDERS = ("families", "workflow/steps")
-COMPLETE = (
-    "families/off_policy",
-    "workflow/steps",
-)  # whose objects are complete when made: no lazy attribute either
-WEAK = {"WeakKeyDictionary", "WeakValueDictionary", "ContextVar"}
+# Whose objects are complete when made: no lazy attribute either.
+COMPLETE = ("families/off_policy", "workflow/steps")
+SCREENS = (
+    "figures/style.py",
+    "bayes/models/watching.py",
+)  # tell where figures and progress go, and hold no data
+WEAK = {"WeakKeyDictionary", "WeakValueDictionary"}
 LAZY = {"cached_property", "lru_cache", "cache"}
+# What a function may be asked again for without another look: numbers and names, not data.
+PLAIN = {"int", "str", "float", "bool", "bytes", "None", "tuple", "Callable", "ModuleType", "", "..."}
 
 
-def hidden_state(text: str, *, complete: bool) -> list[str]:
+def hidden_state(text: str, *, complete: bool, screen: bool = False) -> list[str]:
     """Lines of a module that store what was computed elsewhere than in the object that is passed on."""
     lines = []
     for node in ast.walk(ast.parse(text)):
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        if name in WEAK or (complete and name in LAZY):
+        if name in WEAK or (complete and name in LAZY) or (name == "ContextVar" and not screen):
             lines.append(f"{node.lineno} {name}")
+        if isinstance(node, ast.FunctionDef):
+            lines += [f"{node.lineno} cache of {kind}" for kind in remembered(node)]
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             if called == "id":  # a key by identity: of an object that may be gone, and another in its place
@@ -31,19 +37,30 @@ def hidden_state(text: str, *, complete: bool) -> list[str]:
     return lines
 
 
-def hidden_states(root: Path) -> list[str]:
-    """Every such line of the folders, as "file:line what"."""
-    return [
-        f"{where}:{line}"
-        for folder in FOLDERS
-        for path in sorted((root / folder).rglob("*.py"))
-        for where in [path.relative_to(root).as_posix()]
-        for line in hidden_state(path.read_text(encoding="utf-8"), complete=where.startswith(COMPLETE))
+def remembered(function: ast.FunctionDef) -> list[str]:
+    """Types of a cached function's arguments that are no numbers and names."""
+    marks = [
+        ast.unparse(mark).removeprefix("functools.").partition("(")[0] for mark in function.decorator_list
     ]
+    if not {"cache", "lru_cache"} & set(marks):
+        return []
+    given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    types = ["" if one.annotation is None else ast.unparse(one.annotation) for one in given]
+    return [kind for kind in types if not set(re.split(r"[\[\], |]+", kind)) <= PLAIN]
+
+
+def hidden_states(root: Path) -> list[str]:
+    """Every such line below a folder, as "file:line what"."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        where = path.relative_to(root).as_posix()
+        how = {"complete": where.startswith(COMPLETE), "screen": where in SCREENS}
+        found += [f"{where}:{line}" for line in hidden_state(path.read_text(encoding="utf-8"), **how)]
+    return found
 
 
 def test_nothing_is_remembered_in_hiding():
-    assert all((ROOT / folder).is_dir() for folder in (*FOLDERS, *COMPLETE))
+    assert all((ROOT / place).exists() for place in (*COMPLETE, *SCREENS))
     assert hidden_states(ROOT) == []
 
 
@@ -62,6 +79,8 @@ def test_nothing_is_remembered_in_hiding():
             "cached_property",
         ),
         ("workflow/steps/x.py", "@functools.lru_cache\ndef f(): ...", "lru_cache"),
+        ("calibration/x.py", "@lru_cache(maxsize=1)\ndef f(rows: Rows, n: int): ...", "cache of Rows"),
+        ("data/x.py", "HELD = contextvars.ContextVar('held')", "ContextVar"),
     ],
 )
 def test_a_planted_one_is_seen(tmp_path, where, line, what):
