@@ -7,9 +7,9 @@ from oracles_uncertainty import row_dicts, table
 
 from cje_core.calibration.calibrator import knot_mass, label_leverage
 from cje_core.calibration.oracle_slice import calibration_part, fit_slice
-from cje_core.io import from_frame
 from cje_core.data.arrays import unpack
 from cje_core.inference.sums import cluster_sums
+from cje_core.io import from_frame
 
 
 def world(seed, *, binary=False):
