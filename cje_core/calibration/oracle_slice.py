@@ -70,6 +70,7 @@ class _Slice(NamedTuple):
     mode: str
     increasing: bool
     rank: RankTest | None = None  # of the judge's scores and the labels; None where it was not asked for
+    kept: FoldFits | None = None  # read from a file, in place of fits of its own
 
 
 class OracleSlice(_Slice):
@@ -113,6 +114,8 @@ class OracleSlice(_Slice):
     @cached_property
     def folds(self) -> FoldFits:
         """Without each fold: mean label, and of a calibrator that is monotone in the score the fit."""
+        if self.kept is not None:
+            return self.kept
         fold, f = self.fold[self.prompt], self.calibrator
         n_folds = int(self.fold.max(initial=0)) + 1
         monotone = f is not None and f.mode == self.mode == "monotone"

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrator import Calibrator
-from cje_core.calibration.oracle_slice import OracleSlice
+from cje_core.calibration.oracle_slice import FoldFits, OracleSlice
 from cje_core.calibration.two_stage import Basis, FirstStage
 from cje_core.inference.estimate import Status
 
@@ -51,10 +51,25 @@ def slice_of(groups: Groups) -> OracleSlice:
         str(labels.attrs["mode"]),
         bool(labels.attrs["increasing"]),
     )
-    for name, group in groups.items():
-        if name.startswith("without_"):
-            out.left_out[int(name.removeprefix("without_"))] = _calibrator(group)
-    return out
+    without = {
+        int(name.removeprefix("without_")): _calibrator(group)
+        for name, group in groups.items()
+        if name.startswith("without_")
+    }
+    out.left_out.update(without)
+    monotone = out.calibrator is not None and out.mode == "monotone" and without
+    return out._replace(kept=_fold_fits(out.folds, without)) if monotone else out
+
+
+def _fold_fits(own: FoldFits, without: Mapping[int, Calibrator]) -> FoldFits:
+    """The fits without each fold, of the file; mean labels are those of the slice."""
+    most = max(len(f.knot) for f in without.values())
+    knot, value = np.zeros((2, len(own.mean), most))
+    n_knots = np.zeros(len(own.mean), dtype=np.intp)
+    for k, f in without.items():
+        n_knots[k] = n = len(f.knot)
+        knot[k, :n], value[k, :n] = f.knot, f.value
+    return FoldFits(own.mean, knot, value, n_knots)
 
 
 def _group(f: Calibrator) -> xr.Dataset:
