@@ -14,12 +14,11 @@ from cje_core.io.intake.foreign import Item
 from cje_core.io.intake.keys import arm_column, told_apart
 from cje_core.io.intake.names import CAUTION
 
-# Fields that tell one response of a prompt from another as a draw.
 # What is said of files that test judges on answers whose better one is known.
 TEST_OF_A_JUDGE = (
-    f"{CAUTION}the file tests a judge, and its policies are judges: cje-lab analyze --judge judge --oracle label "
-    "--out DIR writes how far it agrees with the labels (kappa, AC1, alpha, correlation) to index.html; --judge judge "
-    "--oracle correct gives its accuracy"
+    f"{CAUTION}the file tests a judge, and its policies are judges: cje-lab analyze with judge=judge, oracle=label and "
+    "a folder to write to says in index.html how far it agrees with the labels (kappa, AC1, alpha, correlation); with "
+    "oracle=correct the value is its accuracy"
 )
 
 

@@ -23,7 +23,7 @@ ROLES = {
     "policy": "each of the two models",
     "prompt": "`id` of the battle; battles of one text of `prompt` are one cluster",
     "draw": "0",
-    "scores": "`human`: a person's vote, win 1, tie .5, for `--oracle`; the judge's is a column that you add, its "
+    "scores": "`human`: a person's vote, win 1, tie .5, for the oracle; the judge's is a column that you add, its "
     "probability that `model_a` wins",
     "left out": "nothing; rows without exactly one winner are refused",
 }

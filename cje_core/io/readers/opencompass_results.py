@@ -62,7 +62,7 @@ def read(files: Sequence[File], asked: Asked) -> Contents:
     if not results:
         raise DataError(
             f"{files[0].path}: predictions of OpenCompass have no grade; give the directory results/ of the run, made "
-            "with --dump-eval-details"
+            "with OpenCompass's option dump-eval-details"
         )
     several = len({stem_of(file.path) for file in results}) > 1
     items: list[Item] = []

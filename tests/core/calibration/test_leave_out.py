@@ -14,7 +14,7 @@ from cje_core.calibration.calibrator import MODES, fit, predict
 from cje_core.calibration.leave_out import Ground, LeaveOut
 from cje_core.calibration.two_stage import make_basis
 from cje_core.estimators import stacked_dr
-from cje_core.families.off_policy import logs as off_policy_logs
+from cje_core.families.off_policy import stages
 from cje_core.workflow import paper
 from cje_sim.scenarios import arena_like
 
@@ -168,7 +168,7 @@ def test_the_papers_estimators_give_the_digits_of_refits(fast_results, refitted)
 def counted(monkeypatch):
     """How often each fit is made: by labels, weights, rows, kind and the folds left out; and every refit."""
     calls = Counter()
-    fit_them, refit = LeaveOut._fit, off_policy_logs.refit
+    fit_them, refit = LeaveOut._fit, stages.refit
 
     def counting(self, left_out):
         ground = self.ground
@@ -183,7 +183,7 @@ def counted(monkeypatch):
         return refit(*arguments)
 
     monkeypatch.setattr(leave_out.LeaveOut, "_fit", counting)
-    monkeypatch.setattr(off_policy_logs, "refit", counting_refit)
+    monkeypatch.setattr(stages, "refit", counting_refit)
     return calls
 
 
@@ -191,11 +191,13 @@ def counted(monkeypatch):
 def test_the_papers_estimators_make_each_fit_once(counted, covariates):
     """Five estimators, five policies, five reruns each: K (K + 1) / 2 fits of the slice, whoever asks for them."""
     data = arena_like.simulate(n=200, oracle_fraction=0.5, label_design="base", rng=4)
-    given = calibrated(data, Calibration(("response_length",) if covariates else ()))
+    given = logs = calibrated(data, Calibration(("response_length",) if covariates else ()))
     for name in OFF_POLICY:
         if name.endswith("+cov") == covariates:
             module, options = paper.paper_estimator(name)
-            module.estimate(given, **options | {"calibration": given.calibration})
+            options |= {"calibration": given.calibration}
+            logs = module.estimate.prepare(logs, **options)
+            module.estimate(logs, **options)
     assert set(counted.values()) == {1} and "refit" not in counted
     labels = given.slice.label.tobytes()
     assert sum(key[5] == labels and key[6] == given.slice.weight.tobytes() for key in counted) >= 15
