@@ -85,7 +85,7 @@ def test_posteriors_stand_beside_the_estimates_in_table_json_and_files(cli: Cli,
     result = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     other = result["policies"]["other"]
     assert list(other["estimates"]) == [
-        "raw_judge", "labels_only", "direct", "direct_corrected", "bayes_direct", "bayes_corrected"
+        "direct", "direct_corrected", "labels_only", "raw_judge", "bayes_direct", "bayes_corrected"
     ]  # fmt: skip
     posterior = other["posterior"]
     assert posterior["value_from"] == "bayes_corrected" and posterior["p_shift_within_margin"] < 0.01

@@ -352,7 +352,9 @@ def test_a_planted_number_is_noticed_wherever_it_stands(smoke, monkeypatch):
         assert len(wrong_in_page(report)) == 1
     finally:
         report.path.write_text(text, encoding="utf-8")
-    sentence = item.findings[0]._replace(sentence=item.findings[0].sentence.replace("83% (17)", "85% (17)"))
+    told = item.findings[-1].sentence
+    assert "83% (17)" in told
+    sentence = item.findings[-1]._replace(sentence=told.replace("83% (17)", "85% (17)"))
     assert len(wrong_in_sentences([sentence], item.tables)) == 1
     pooled = performance(item.results, measures=["coverage", *REFUSALS], pool=True)
 

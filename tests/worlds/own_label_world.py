@@ -44,7 +44,8 @@ def as_block(score, label, m):
 
 def core_of(block, *, power_tuned=True):
     """What `core` gives, of every data set of a block: shape (R, policies, 3)."""
-    return np.stack([core(rows, power_tuned=power_tuned) for rows in block.rows()])
+    order = np.argsort(np.argsort(block.policies))  # rows are sorted by the policies' names
+    return np.stack([core(rows, power_tuned=power_tuned)[order] for rows in block.rows()])
 
 
 def score_ratio(ours, theirs):
