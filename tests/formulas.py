@@ -90,7 +90,7 @@ monotone calibrator: ties pooled, isotonic, linear | Shape constraints (isotonic
     core/calibration/test_oracle_slice.py::test_calibrator_matches_definition_and_preserves_the_slice_mean
 two-stage calibrator: spline ridge, then isotonic | ssec:method-autocal
     calibration.calibrator.predict
-    with calibration.two_stage_kernels.predict_at
+    with calibration.isotonic.predict_at
     oracles_calibration.two_stage
     core/calibration/test_two_stage.py::test_two_stage_is_spline_ridge_then_isotonic_on_the_mid_rank
 first stage: ridge, penalty by cross-validation, nonnegative | ssec:method-autocal
@@ -250,6 +250,7 @@ its analytic variance | alg:bootstrap-direct
     core/families/test_bootstrap.py::test_kernel_is_the_definition_under_any_cluster_weights
 both stages refitted | alg:bootstrap-direct
     families.direct.bootstrap.replicate_values
+    with calibration.two_stage_kernels.pool_ties
     with calibration.two_stage_kernels.two_stage_fits calibration.two_stage_kernels.second_stage_into
     with calibration.two_stage_kernels.add_moments
     oracles_calibration.two_stage

@@ -185,6 +185,19 @@ def between(x, left, knot, value, last):  # type: ignore[no-untyped-def]
     return slope * (x - knot[left]) + value[left]
 
 
+@Kernel
+def predict_at(x, knot, value, n_knots):  # type: ignore[no-untyped-def]
+    """`interpolate` one x between the first knots, its place found by halving."""
+    low, high = 0, n_knots
+    while high - low > 1:
+        middle = (low + high) // 2
+        if knot[middle] <= x:
+            low = middle
+        else:
+            high = middle
+    return between(x, low, knot, value, n_knots - 1)
+
+
 def iso_mean_one(weight: npt.ArrayLike, score: npt.ArrayLike, increasing: bool = True) -> FloatArray:
     """Closest weights that are monotone in the score and have mean one, shape (n,).
 

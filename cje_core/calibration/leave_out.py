@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.isotonic import ends_of_blocks, pava_into
+from cje_core.calibration.isotonic import ends_of_blocks, pava_into, predict_at
 from cje_core.calibration.two_stage import Basis, Points, design, locate
 from cje_core.calibration.two_stage_kernels import (
     ORDER,
@@ -28,7 +28,6 @@ from cje_core.calibration.two_stage_kernels import (
     coef_into,
     fit_into,
     index_at,
-    predict_at,
     rounded,
     second_stages,
 )

@@ -20,7 +20,7 @@ from cje_core.calibration.calibrator import (
     signed_index,
 )
 from cje_core.calibration.folds import FOLDS, MIN_LABELLED_CLUSTERS, UNKNOWN, assign_folds
-from cje_core.calibration.isotonic import between, ends_of_blocks, pava_into
+from cje_core.calibration.isotonic import ends_of_blocks, pava_into, predict_at
 from cje_core.calibration.two_stage import (
     MIN_ROWS,
     Basis,
@@ -313,16 +313,9 @@ def fit_without_folds(at, fold, label, weight, level, mean, knot, value, n_knots
 def predict_without(score, fold, knot, value, n_knots, out):  # type: ignore[no-untyped-def]
     """Prediction of each row by the fit without its fold (filled), where there is one."""
     for i in range(len(score)):
-        k, at = fold[i], score[i]
-        low, high = -1, n_knots[k]
-        while high - low > 1:
-            middle = (low + high) // 2
-            if knot[k, middle] <= at:
-                low = middle
-            else:
-                high = middle
+        k = fold[i]
         if n_knots[k] > 0:
-            out[i] = between(at, max(low, 0), knot[k], value[k], n_knots[k] - 1)
+            out[i] = predict_at(score[i], knot[k], value[k], n_knots[k])
 
 
 def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:

@@ -6,7 +6,7 @@ See `cje_core.calibration.two_stage` for what is computed and why.
 
 import numpy as np
 
-from cje_core.calibration.isotonic import ends_of_blocks, pava_into
+from cje_core.calibration.isotonic import ends_of_blocks, pava_into, predict_at
 from cje_core.compiled import Kernel
 
 ORDER = 4  # of a cubic spline: basis functions that are not zero at a point
@@ -186,6 +186,28 @@ def solve_free(gram, cross, penalty, active, out):  # type: ignore[no-untyped-de
 
 
 @Kernel
+def pool_ties(order, g, label, weight, quantum, knot, mean, total):  # type: ignore[no-untyped-def]
+    """Fill the distinct rounded indices of rows in their order, with mean label and weight; returns their number.
+
+    Rows of weight 0 and rows whose index is infinite are no rows.
+    """
+    n = 0
+    for r in order:
+        if g[r] == np.inf:
+            break
+        if weight[r] > 0:
+            at = rounded(g[r], quantum)
+            if n == 0 or at > knot[n - 1]:
+                knot[n], mean[n], total[n] = at, 0.0, 0.0
+                n += 1
+            total[n - 1] += weight[r]
+            mean[n - 1] += weight[r] * label[r]
+    for k in range(n):
+        mean[k] /= total[k]
+    return n
+
+
+@Kernel
 def second_stage_into(g, label, weight, knot, fitted, scratch, block_end):  # type: ignore[no-untyped-def]
     """Isotonic regression on the index, ties pooled; rows of weight 0 are no rows.
 
@@ -198,38 +220,9 @@ def second_stage_into(g, label, weight, knot, fitted, scratch, block_end):  # ty
         if weight[i] > 0:
             low, high = min(low, g[i]), max(high, g[i])
     quantum = TIE * (high - low)
-    n_knots = 0
-    for r in order:
-        if weight[r] > 0:
-            at = rounded(g[r], quantum)
-            if n_knots == 0 or at > knot[n_knots - 1]:
-                knot[n_knots] = at
-                mean[n_knots] = total[n_knots] = 0.0
-                n_knots += 1
-            total[n_knots - 1] += weight[r]
-            mean[n_knots - 1] += weight[r] * label[r]
-    for k in range(n_knots):
-        mean[k] /= total[k]
+    n_knots = pool_ties(order, g, label, weight, quantum, knot, mean, total)
     pava_into(mean, total, n_knots, fitted, block_value, block_weight, block_end)
     return n_knots, quantum
-
-
-@Kernel
-def predict_at(g, knot, fitted, n_knots):  # type: ignore[no-untyped-def]
-    """Linear between knots, constant outside."""
-    if g <= knot[0]:
-        return fitted[0]
-    if g >= knot[n_knots - 1]:
-        return fitted[n_knots - 1]
-    low, high = 0, n_knots - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if knot[middle] <= g:
-            low = middle
-        else:
-            high = middle
-    share = (g - knot[low]) / (knot[high] - knot[low])
-    return fitted[low] + share * (fitted[high] - fitted[low])
 
 
 @Kernel
@@ -262,19 +255,7 @@ def second_stages(order, g, label, weight, quantum, knot, value, n_knots):  # ty
     mean, total, scratch = np.empty(size), np.empty(size), np.empty((2, size))
     block_end = np.empty(size, dtype=np.int64)
     for f in range(len(order)):
-        n = 0
-        for r in order[f]:
-            if g[f, r] == np.inf:
-                break
-            at = rounded(g[f, r], quantum[f])
-            if n == 0 or at > knot[f, n - 1]:
-                knot[f, n] = at
-                mean[n] = total[n] = 0.0
-                n += 1
-            total[n - 1] += weight[r]
-            mean[n - 1] += weight[r] * label[r]
-        for s in range(n):
-            mean[s] /= total[s]
+        n = pool_ties(order[f], g[f], label, weight, quantum[f], knot[f], mean, total)
         pava_into(mean, total, n, value[f], scratch[0], scratch[1], block_end)
         n_knots[f] = ends_of_blocks(knot[f], value[f], n)
 
