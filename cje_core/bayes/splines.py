@@ -7,10 +7,10 @@ the simplex, w_0 for the constant 1 and a last weight for nothing at all,
 """
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.interpolate import BSpline
 
 from cje_core.checks import FloatArray
 
@@ -37,8 +37,10 @@ def isplines(x: npt.ArrayLike, n_splines: int = N_SPLINES) -> FloatArray:
 
 
 @lru_cache(maxsize=32)
-def _bsplines(n_splines: int) -> BSpline:
+def _bsplines(n_splines: int) -> Any:
     """The B-splines whose sums, from the j-th on, are an integral of M-splines: they are of one degree more."""
+    from scipy.interpolate import BSpline  # a tenth of a second that analyses without a posterior do not need
+
     inner = np.linspace(0.0, 1.0, n_splines - DEGREE + 2)
     knots = np.concatenate([np.zeros(DEGREE), inner, np.ones(DEGREE)])
     # evaluated as a spline with a row of coefficients each, a fifth of the cost of a sparse design matrix
