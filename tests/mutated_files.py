@@ -149,9 +149,8 @@ def run(n: int, seed: int = 20261127) -> Counter[tuple[str, str]]:
                 continue
             try:
                 found[name, outcome(path, judge, oracle)] += 1
-            except Exception:
-                Path("/tmp/mutated").mkdir(exist_ok=True)
-                (Path("/tmp/mutated") / f"{k}-{source.name}").write_bytes(path.read_bytes())
+            except Exception as error:
+                error.add_note(f"file {k}, a mutation of {name}: {json.dumps(content, default=str)[:2000]}")
                 raise
     return found
 

@@ -79,6 +79,19 @@ class OracleSlice(_Slice):
     What follows from it is made when first asked for and kept.
     """
 
+    def with_labels(
+        self,
+        calibrator: Calibrator | None,
+        z: FloatArray,
+        label: FloatArray,
+        weight: FloatArray,
+        prompt: IntArray,
+    ) -> "OracleSlice":
+        """The slice of other labels in the same folds: of what followed from the former ones nothing is left."""
+        return OracleSlice(
+            self.status, calibrator, z, label, weight, prompt, self.fold, self.mode, self.increasing
+        )
+
     @cached_property
     def own(self) -> Own:
         """The pooled fit at its own labels, for `calibration_part`."""

@@ -114,7 +114,7 @@ def weighted_outcome(
 
     def labels() -> OracleSlice:
         model = fit(z, label, w, mode=mode, increasing=increasing, basis=labelled.ground.basis)
-        return logs.fitted._replace(calibrator=model, z=z, label=label, weight=w, prompt=prompt)
+        return logs.fitted.with_labels(model, z, label, w, prompt)
 
     return off_policy.Outcome(logged, fresh, fit=fit_name, labels=labels)
 

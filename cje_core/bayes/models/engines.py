@@ -86,8 +86,7 @@ def brief_shape_errors() -> Iterator[None]:
 
 
 def _raise_briefly(source: Any, target: Any) -> None:
-    """Name, in Python, of the compiled error."""
-    raise NotImplementedError
+    """Stand for the compiled error below, under a name that Python knows and never calls."""
 
 
 @overload(_raise_briefly)

@@ -182,7 +182,7 @@ def without_fold(logs: Logs, k: int, reward: FloatArray | None = None) -> Logs:
     """Logs without the labels of fold k; ``reward`` (n,) takes the place of f^(-k) at the logged responses."""
     whole = logs.pooled
     keep = whole.fold[whole.prompt] != k
-    kept = {name: getattr(whole, name)[keep] for name in ("z", "label", "weight", "prompt")}
+    labels = (array[keep] for array in (whole.z, whole.label, whole.weight, whole.prompt))
     if reward is None:
         logs = with_fold_fits(logs)
         assert logs.fold_fits is not None
@@ -193,7 +193,7 @@ def without_fold(logs: Logs, k: int, reward: FloatArray | None = None) -> Logs:
         logs,
         left_out=k,
         logged=logs.logged._replace(label=np.where(logs.fold == k, np.nan, logs.logged.label)),
-        fitted=whole._replace(calibrator=None, **kept),
+        fitted=whole.with_labels(None, *labels),
         reward=reward,
         outcomes={},
         weights=Weights(logs.weights.candidates),

@@ -15,6 +15,7 @@ from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.families.direct.refit_kernels import spread_into
 from cje_core.inference.estimate import Status
+from cje_core.workflow.steps.fits import slice_groups, slice_of
 
 LEVELS = st.lists(
     st.tuples(st.integers(-6, 6), st.integers(1, 5)), min_size=1, max_size=9
@@ -185,3 +186,18 @@ def test_places_that_the_fit_leaves_are_those_that_are_searched_for(direction):
     data = cje_sim.simulate("discrete_judge", n=200, oracle_fraction=0.3, rng=1)
     fitted = fit_slice(unpack(data), direction=direction)
     np.testing.assert_array_equal(fitted.at, fitted._replace(status=fitted.status).at)
+
+
+def test_other_labels_leave_nothing_of_the_former_ones():
+    """A slice read from a file brings the fits of its folds: with other labels they are made anew."""
+    data = cje_sim.simulate("discrete_judge", n=200, oracle_fraction=0.3, rng=1)
+    fitted = fit_slice(unpack(data), direction="increasing")
+    kept = np.arange(len(fitted.label)) % 2 == 0
+    model = refit(fitted, kept, None)
+    other = (model, fitted.z[kept], fitted.label[kept], fitted.weight[kept], fitted.prompt[kept])
+    read = slice_of(slice_groups(fitted))
+    expected = held_out(fitted.with_labels(*other), fitted.z, fitted.prompt)
+    np.testing.assert_array_equal(held_out(read.with_labels(*other), fitted.z, fitted.prompt), expected)
+    z, label, weight, prompt = other[1:]
+    stale = read._replace(calibrator=model, z=z, label=label, weight=weight, prompt=prompt)
+    assert not np.array_equal(held_out(stale, fitted.z, fitted.prompt), expected)
